@@ -54,8 +54,9 @@ class BrickTable:
     """The bricks with the most self time, the others as ``rest``, and all bricks by category.
 
     Rows and rest add up to ``self_ns``, and so do the categories. Shares are of ``wall_ns`` if
-    ``whole`` is ``wall``; time outside of bricks is then 1 minus their sum. Shares are of
-    ``self_ns`` if the wall time is not known, or if threads side by side spent more than it.
+    ``whole`` is ``wall``, and of ``self_ns`` if the wall time is not known, or if threads side by
+    side spent more than it. ``outside_ns`` is the wall time outside of bricks, None if it is not
+    known: of several threads in one run the times in bricks may overlap.
     ``coverage`` is the part of the wall time that the busiest thread spent in bricks, None if
     threads are not known. ``lanes`` is the number of threads and tasks.
     """
@@ -66,6 +67,7 @@ class BrickTable:
     self_ns: int
     wall_ns: int
     whole: Literal["wall", "self"]
+    outside_ns: int | None
     provenance: record.Provenance
     processes: int = 0
     tokens: int = 0
@@ -86,12 +88,18 @@ def tabulate_runs(runs: Sequence[record.BrickRun], *, top: int = DEFAULT_ROWS) -
     )
     return replace(
         table,
+        outside_ns=table.outside_ns if all(is_serial(run.lanes) for run in runs) else None,
         processes=len(runs),
         coverage=sum(run.coverage * run.wall_ns for run in runs) / wall_ns if wall_ns else None,
         lanes=max((len(run.lanes) for run in runs), default=0),
         syncs=tuple(sorted({run.sync for run in runs})),
         unended=sum(run.unended for run in runs),
     )
+
+
+def is_serial(lanes: Sequence[record.ThreadTotals]) -> bool:
+    """Whether at most one thread or task spent time in bricks, so that none overlap."""
+    return sum(lane.self_ns > 0 for lane in lanes) <= 1
 
 
 def tabulate_totals(
@@ -125,6 +133,7 @@ def tabulate_totals(
         self_ns=self_ns,
         wall_ns=wall_ns,
         whole=whole,
+        outside_ns=wall_ns - self_ns if whole == "wall" else None,
         provenance=max((each.provenance for each in timed), key=_BY_STRENGTH.index),
         tokens=tokens,
     )

@@ -85,8 +85,7 @@ def _other_rows(table: BrickTable) -> list[tuple[sections.Cell, ...]]:
     if (rest := table.rest) is not None:
         label = text.plural(rest.bricks, "other brick")
         add(label, rest.share, calls=text.count(rest.calls), self=_ms(rest.self_ns))
-    if table.whole == "wall":
-        outside_ns = table.wall_ns - table.self_ns
+    if (outside_ns := table.outside_ns) is not None:
         add(OUTSIDE, outside_ns / max(table.wall_ns, 1), self=_ms(outside_ns))
     return rows
 

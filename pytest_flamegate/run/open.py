@@ -21,7 +21,7 @@ from pytest_flamegate.core.json_parser import EVIDENCE_LIMITS, parse_json
 from pytest_flamegate.gate.costs import WAITING, CostChange, estimate_cpu_cost
 from pytest_flamegate.gate.verdict import Verdict
 from pytest_flamegate.graph.graph import ExecutionGraph, build_graph
-from pytest_flamegate.graph.table import tabulate_runs, tabulate_totals
+from pytest_flamegate.graph.table import is_serial, tabulate_runs, tabulate_totals
 from pytest_flamegate.graph.traces import is_trace, read_trace
 from pytest_flamegate.profile import difference
 from pytest_flamegate.profile.difference import ProfileDifference, ProfileSide
@@ -220,7 +220,9 @@ def open_sums(path: Path) -> tuple[str, BrickView]:
     if not is_directory(path) and path.name not in (baseline.BRICKS, baseline.EVIDENCE):
         found = read_trace(read_file(path), str(path))
         table = tabulate_totals(found.totals, wall_ns=found.wall_ns, top=_ALL)
-        return path.name, BrickView(replace(table, lanes=len(found.lanes)), notes=found.notes)
+        outside_ns = table.outside_ns if is_serial(found.lanes) else None
+        table = replace(table, lanes=len(found.lanes), outside_ns=outside_ns)
+        return path.name, BrickView(table, notes=found.notes)
     directory = path if is_directory(path) else path.parent
     _require_file(directory, baseline.EVIDENCE, _MEASURE_BRICKS)
     evidence = StoredRun(directory).evidence()

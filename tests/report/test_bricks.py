@@ -53,6 +53,19 @@ def test_every_width_is_kept_to() -> None:
         assert re.search(r"^(QkvPro|行)", "\n".join(lines), re.MULTILINE)
 
 
+@pytest.mark.parametrize(("own_ns", "is_shown"), [((800, 0), True), ((400, 400), False)])
+def test_time_outside_is_unknown_if_threads_may_overlap(
+    own_ns: tuple[int, int], is_shown: bool
+) -> None:
+    threads = tuple(ThreadTotals(name, ns, 1) for name, ns in zip("ab", own_ns, strict=True))
+    run = replace(make_run(make_totals("RmsNorm", [400, 400]), wall_ns=1000), lanes=threads)
+    table = tabulate_runs([run])
+    lines = terminal.brick_lines("decode", bricks.BrickView(table), width=130)
+    assert table.whole == "wall"
+    assert table.rows[0].share == pytest.approx(0.8)
+    assert ("outside any brick" in "\n".join(lines)) is is_shown
+
+
 def test_shares_add_up_to_all_of_the_wall_time() -> None:
     for top in (1, 2, 4):
         table = bricks.brick_section(shown_bricks(top=top)).blocks[0]

@@ -6,7 +6,8 @@ import pytest
 
 from pytest_flamegate.core.errors import FlamegateError, ReceiptError, ToolError, UsageError
 from pytest_flamegate.profile.frames import fold_profile
-from pytest_flamegate.run.open import compare_opened, open_profile
+from pytest_flamegate.run.open import compare_opened, open_profile, open_sums
+from tests.graph.traces import made as traces
 from tests.made import Bundle, bundle
 
 
@@ -137,3 +138,15 @@ def test_a_path_that_cannot_be_opened_is_an_error(
         (tmp_path / document).write_text('{"hello": "world"}')
     with pytest.raises(kind, match=code):
         open_profile(tmp_path / name)
+
+
+@pytest.mark.parametrize(("thread", "outside_us"), [(1, 20), (2, None)])
+def test_time_outside_the_calls_of_a_trace_is_known_of_one_thread(
+    tmp_path: Path, thread: int, outside_us: int | None
+) -> None:
+    path = tmp_path / "trace.json"
+    first, second = traces.event("a", 0, 40), traces.event("b", 60, 40, tid=thread)
+    path.write_bytes(traces.torch(first, second))
+    table = open_sums(path)[1].table
+    assert (table.whole, table.lanes) == ("wall", thread)
+    assert table.outside_ns == (None if outside_us is None else outside_us * 1000)
