@@ -161,8 +161,11 @@ class ProfileDifference:
 
     @property
     def total(self) -> Change:
-        """The whole profile."""
-        return self.change(self.base.samples, self.head.samples)
+        """The whole profile. All samples are its own, so its error is that of the clocks alone."""
+        total = self.change(self.base.samples, self.head.samples)
+        if self.measure == "count":
+            return total
+        return replace(total, error=self._clock_error(total.base, total.head))
 
     @property
     def larger_total(self) -> float:
@@ -181,7 +184,6 @@ class ProfileDifference:
         base, head, measure = self.base, self.head, self.measure
         old, old_variance = _worth(base, measure, base_samples)
         new, new_variance = _worth(head, measure, head_samples)
-        clocks = math.hypot(base.cpu_error, head.cpu_error) if measure == "cost" else 0.0
         return Change(
             base_samples=base_samples,
             head_samples=head_samples,
@@ -189,8 +191,14 @@ class ProfileDifference:
             head_share=head_samples / head.samples,
             base=old,
             head=new,
-            error=math.sqrt(old_variance + new_variance + (clocks * _log_mean(old, new)) ** 2),
+            error=math.sqrt(old_variance + new_variance + self._clock_error(old, new) ** 2),
         )
+
+    def _clock_error(self, old: float, new: float) -> float:
+        """Return the standard error of a difference that the error of the CPU times makes."""
+        if self.measure != "cost":
+            return 0.0
+        return math.hypot(self.base.cpu_error, self.head.cpu_error) * _log_mean(old, new)
 
     def one_sided_call(self, path: PathChange) -> OneSided:
         """Return whether this call, with all below it, certainly came or went.

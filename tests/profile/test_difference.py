@@ -149,6 +149,16 @@ def test_the_error_of_a_cost_is_that_of_its_share_and_of_the_clock() -> None:
     assert less.error == pytest.approx(math.sqrt(2 * base * (1 - base) / 100) * 1e-6)
 
 
+def test_the_whole_has_the_error_of_the_clocks_and_no_sampling_noise() -> None:
+    found = compare({"a": 300}, {"a": 300}, 1000, 1030, cpu_error=0.001)
+    clock = math.sqrt(2) * 0.001 * 30e-6 / math.log(1.03)
+    assert found.total.error == pytest.approx(clock)
+    assert abs(found.total.z) > found.certain_z
+    # Of a function that has all samples, another one may have some.
+    assert function(found, "a").own.error > clock
+    assert compare({"a": 300}, {"a": 300}).total.error == 0.0
+
+
 def test_the_certain_z_allows_one_false_alarm_in_a_hundred_comparisons() -> None:
     """Two-sided, and divided among the functions that have samples enough to change."""
     one_in = {count: NormalDist().inv_cdf(1 - 0.005 / count) for count in (1, 2, 3)}
