@@ -65,7 +65,8 @@ def change_legend(difference: ProfileDifference) -> tuple[tuple[tuple[str, ...],
 
 
 NOTHING = "no difference beyond sampling noise"
-_MOST_ROWS = 12
+MOST_ROWS = 12
+"""Rows of certain changes in the table; a number in a box is one of them."""
 _MOST_Z = 1e6
 _NAMED = 3
 _STATES: dict[State, str] = {
@@ -194,7 +195,7 @@ def _sentence(difference: ProfileDifference, function: FunctionChange, *, in_ful
 def change_rows(difference: ProfileDifference) -> list[tuple[str, ...]]:
     """Return the cells of the largest certain changes, and of everything else, without a rank."""
     changed, total = difference.changed, difference.total
-    shown = changed[:_MOST_ROWS]
+    shown = changed[:MOST_ROWS]
     old = total.base_samples - sum(each.own.base_samples for each in shown)
     new = total.head_samples - sum(each.own.head_samples for each in shown)
     left = len(changed) - len(shown)

@@ -12,6 +12,7 @@ from pytest_flamegate.report import text as figures
 from pytest_flamegate.report.difference import (
     BOX_FIGURE,
     CALL_SHADES,
+    MOST_ROWS,
     SHADES,
     SHARES_ONLY,
     Scale,
@@ -167,7 +168,7 @@ def _flames(
 ) -> None:
     """Draw the boxes; ``unit`` is the width of one in the measure, ``width`` that of the whole."""
     top, boxes = sheet.y, Boxes()
-    ranks = {each.frame.name: rank for rank, each in enumerate(difference.changed, 1)}
+    ranks = {each.frame.name: rank for rank, each in enumerate(difference.changed[:MOST_ROWS], 1)}
     for box in laid.boxes:
         y = top + (laid.depth - box.depth - 1) * ROW
         _box(boxes, difference, box, ranks.get(box.frame.name), y, unit)
@@ -186,7 +187,7 @@ def _box(
     y: float,
     unit: float,
 ) -> None:
-    """Draw one box; ``rank`` is the row of its function in the table, if that changed."""
+    """Draw one box; ``rank`` is the row of its function in the table, None if it has none."""
     path, scale = box.path, Scale.of(difference)
     name, side = box.frame.name, path.one_sided
     own = difference.change(path.base_self, path.head_self)
@@ -196,10 +197,11 @@ def _box(
     shade = CALL_SHADES[difference.one_sided_call(path)]
     words = Words(word + name, (scale.bare((whole.base + whole.head) / 2),))
     moved = 0.0
-    if path.state != "unchanged" and rank is not None:
+    if path.state != "unchanged":
         # The number leads to the row of the table, from boxes that are too small for a name.
-        label = f"{rank} {word}{name}"
-        words = Words(label, (scale.signed(own.change), scale.describe(own)), f"{rank}")
+        number = "" if rank is None else f"{rank}"
+        label = f"{number} {word}{name}".lstrip()
+        words = Words(label, (scale.signed(own.change), scale.describe(own)), number)
         moved = abs(own.change) * unit
         if not (path.children and path.state in ("new", "vanished")):
             shade = change_shade(path.state, abs(own.change) / difference.larger_total)

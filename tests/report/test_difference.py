@@ -1,5 +1,6 @@
 import dataclasses
 import json
+import re
 
 import pytest
 
@@ -115,6 +116,26 @@ def test_the_last_row_is_everything_else() -> None:
     )  # fmt: skip
     assert float(first[-1]) > 4
     assert rest[:6] == ("", "everything else", "unchanged", "1,900", "1,900", "0")
+
+
+def test_a_number_in_a_box_is_a_row_of_the_table() -> None:
+    names = [f"x{number:02}" for number in range(16)]
+    base, head = (
+        {(*factory.ROOT, factory.python(name)): (1000, 3000)[(at + odd) % 2]
+         for at, name in enumerate(names)}
+        for odd in (0, 1)
+    )  # fmt: skip
+    found = compared(head, base)
+    picture = difference_svg(found, title="", subtitle="")
+    assert len(found.changed) == 16
+    assert [row[:2] for row in change_rows(found)[:-1]] == [
+        (f"{rank}", each.frame.name) for rank, each in enumerate(found.changed[:12], 1)
+    ]
+    labels = re.findall(r">(?:(\d+) )?(x\d\d)</", picture)
+    assert {name: rank for rank, name in labels} == {
+        each.frame.name: f"{rank}" if rank <= 12 else ""
+        for rank, each in enumerate(found.changed, 1)
+    }
 
 
 def test_a_tint_grows_with_the_part_of_the_whole() -> None:
