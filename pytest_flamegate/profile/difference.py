@@ -44,7 +44,7 @@ DETECTABLE_PART = 0.1
 
 @dataclass(frozen=True, slots=True)
 class ProfileSide:
-    """One profile of a comparison, and the CPU time of one token in seconds (None: unknown).
+    """One profile of a comparison, and the CPU time of one token in seconds (None or 0: unknown).
 
     ``cpu_error`` is the relative standard error of that time. ``spread`` is the standard
     deviation of a share over profiles of this program, in binomial standard deviations.
@@ -225,7 +225,7 @@ def compare_profiles(
     for side in (base, head):
         if not side.samples:
             raise no_samples_error(side.profile.profiler, side.profile.errors, side.profile.lost)
-    known = base.cpu_s_per_token is not None and head.cpu_s_per_token is not None
+    known = bool(base.cpu_s_per_token and head.cpu_s_per_token)
     measure: Measure = "cost" if known else "share"
     if {base.profile.unit, head.profile.unit} == {"instructions"}:
         measure = "count"

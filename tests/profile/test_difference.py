@@ -104,6 +104,8 @@ def test_without_a_cost_on_both_sides_shares_are_compared() -> None:
     one, other = ProfileSide("b", profile({"a": 9}), 1e-3), ProfileSide("h", profile({"a": 9}))
     assert compare_profiles(one, other).measure == "share"
     assert compare_profiles(other, one).measure == "share"
+    # No CPU time at all is no cost either, of which nothing could be a part.
+    assert compare({"a": 9}, {"a": 9}, 0.0, 0.0).measure == "share"
 
 
 def test_exact_counts_are_compared_by_themselves() -> None:

@@ -109,6 +109,12 @@ def test_the_svg_and_the_page_have_one_legend() -> None:
     assert BOX_FIGURE in picture
 
 
+def test_sides_without_any_cpu_time_are_drawn_by_their_shares() -> None:
+    base, head = (difference.ProfileSide(name, factory.profile(), 0.0) for name in (BASE, HEAD))
+    found = difference.compare_profiles(base, head)
+    assert "Shares only" in difference_svg(found, title="", subtitle="")
+
+
 def test_the_last_row_is_everything_else() -> None:
     first, rest = change_rows(compared(slowed("rms_norm", 2.0)))
     assert first[:-1] == (
