@@ -44,6 +44,8 @@ _GENERIC = frozenset({"python", "native"})
 _BY_MODULE = _GENERIC | {"system"}
 """Categories that a picture coloured by module does without, so that its legend names modules."""
 
+_MODULE = " (module)"
+
 
 def shades() -> dict[str, Shade]:
     """Return the colours of every class of box in a flame graph."""
@@ -62,7 +64,7 @@ class Colouring:
 
     def kind(self, frame: Frame) -> str:
         """Return the kind of a frame, as the legend names it."""
-        category, module = categorize_frame(frame), _file_name(frame.module)
+        category, module = categorize_frame(frame), _name_module(frame.module)
         return module if category in _BY_MODULE and module in self.modules else category
 
     def tone(self, kind: str) -> Shade:
@@ -76,7 +78,7 @@ def choose_colours(spots: Sequence[Hotspot]) -> Colouring:
     by_module: Counter[str] = Counter()
     for spot in spots:
         if spot.self_samples and spot.category in _BY_MODULE:
-            by_module[_file_name(spot.module)] += spot.self_samples
+            by_module[_name_module(spot.module)] += spot.self_samples
     by_module.pop("", None)
     # One module alone would have one colour: then its category says more.
     is_known = 2 * sum(spot.self_samples for spot in generic) <= sum(s.self_samples for s in spots)
@@ -84,14 +86,16 @@ def choose_colours(spots: Sequence[Hotspot]) -> Colouring:
         return Colouring({})
     ranked = sorted(by_module, key=lambda name: (-by_module[name], name))
     tones = {
-        name: replace(shade, meaning=f"the module {name}")
+        name: replace(shade, meaning=f"the module {name.removesuffix(_MODULE)}")
         for name, shade in zip(ranked, _MODULES.values(), strict=False)
     }
     return Colouring(tones)
 
 
-def _file_name(module: str) -> str:
-    return module.rpartition("/")[2]
+def _name_module(module: str) -> str:
+    """Return the file name; a program that is called ``norm`` is not the category of that name."""
+    name = module.rpartition("/")[2]
+    return name + _MODULE if name in PALETTE else name
 
 
 def colour_hotspots(drawn: Drawn) -> tuple[Colouring, list[Hotspot]]:

@@ -128,6 +128,21 @@ def test_a_profile_of_no_known_kind_is_coloured_by_module() -> None:
     assert colouring.kind(frame("other")) == "python"
 
 
+def test_a_module_with_the_name_of_a_category_is_not_that_category() -> None:
+    colouring, spots = flame.colour_hotspots(
+        flame.Drawn("t", factory.profile({
+            (Frame("layer_norm", "norm", "native"),): 30,
+            (Frame("foo", "norm", "native"),): 50,
+            (Frame("bar", "libx.so", "native"),): 45,
+        }))
+    )  # fmt: skip
+    shares = flame.category_shares(spots)
+    assert shares == {"norm (module)": 0.4, "libx.so": 0.36, "norm": 0.24}
+    tones = [colouring.tone(kind) for kind in shares]
+    assert [tone.name for tone in tones] == ["module1", "module2", "norm"]
+    assert tones[0].meaning == "the module norm"
+
+
 def test_a_profile_of_known_kinds_or_one_module_is_coloured_by_category() -> None:
     for stacks in (profile(60), {stack("a"): 5, stack("b"): 5}):
         colouring, kinds = colour(stacks)
