@@ -1,6 +1,6 @@
 """Where a stack begins, whether it is whole, and which stacks of two profiles correspond.
 
-Between two revisions a function may move to another file, gain a wrapper of its own name, or
+Between two revisions a function may move to another file, gain a wrapper of its own name there, or
 recurse to another depth: none of that is a new function.
 """
 
@@ -157,8 +157,9 @@ def align_stacks(
     """Return the stacks of both sides in terms that can be compared.
 
     Frames of flamegate itself are hidden, as in a profile taken today. A function that stands in
-    another file on each side gets the head's frame on both. Direct recursion, and a wrapper that
-    carries the name of its function, become one frame.
+    another file on each side gets the head's frame on both. Direct recursion, and a wrapper in the
+    same file that carries the name of its function, become one frame. A caller of the same name in
+    another file stays: methods such as ``forward`` call each other.
     """
     old, new = hide_own_frames(base), hide_own_frames(head)
     moved = _match_moved_frames(set().union(*old), set().union(*new))

@@ -267,6 +267,13 @@ def test_recursion_and_a_wrapper_of_the_same_name_are_one_entry(head: str) -> No
     assert paths(found)["run norm"].head_self == 600
 
 
+def test_a_caller_of_the_same_name_in_another_file_is_one_row_and_two_boxes() -> None:
+    stacks = {"run forward@model.py forward@layer.py": 300, "run": 700}
+    found = compare(stacks, stacks, 10, 10)
+    assert [each.frame.name for each in found.functions] == ["forward", "run"]
+    assert list(paths(found)) == ["run", "run forward", "run forward forward"]
+
+
 def test_a_function_spread_over_many_paths_colours_all_that_moved_its_way() -> None:
     base = {f"from{i} norm": 40 for i in range(20)} | {"gemv": 9200}
     head = {f"from{i} norm": 80 for i in range(20)} | {"gemv": 9200}
