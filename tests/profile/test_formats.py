@@ -123,6 +123,7 @@ def test_counts_with_a_point(text: str, counts: list[int], *, rounded: bool) -> 
         ("a 1.5\nb 2\n", "fractions"),
         ("a;b 10 12\na;c 3 4\n", "two counts"),
         (";".join("f" * (collapsed.MAX_DEPTH + 1)) + " 1\n", "deeper than"),
+        (";".join(["f (a.py)"] * (collapsed.MAX_DEPTH + 1)) + " 1\n", "deeper than"),
     ],
 )
 def test_malformed_folded_stacks_are_an_error(text: str, words: str) -> None:
@@ -139,6 +140,8 @@ def test_all_stacks_together_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> No
     assert stacks("a;b 1\na;b 2\na;c;d 1\n")
     with pytest.raises(ReceiptError, match=r"E_PROFILE_FILE.*together"):
         stacks("a;b 1\na;c 2\na;d 1\n")
+    with pytest.raises(ReceiptError, match=r"E_PROFILE_FILE.*together"):
+        stacks("".join(f"a (m.py);{name} (m.py) 1\n" for name in "bcd"))
     with pytest.raises(UndecidedError, match="E_NO_SAMPLES"):
         stacks("a;b 0\n")
 

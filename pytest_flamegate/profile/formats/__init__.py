@@ -16,7 +16,7 @@ from pytest_flamegate.core.files import read_error
 from pytest_flamegate.core.text import decode_name
 from pytest_flamegate.profile.formats import collapsed, traces
 from pytest_flamegate.profile.formats.speedscope import read_speedscope, write_speedscope
-from pytest_flamegate.profile.frames import fold_profile, parse_folded
+from pytest_flamegate.profile.frames import CODE, fold_profile, parse_folded
 from pytest_flamegate.profile.model import Profile
 
 MAX_BYTES = 256 << 20
@@ -68,6 +68,9 @@ def _read_folded(data: bytes, roots: Sequence[str]) -> Profile:
         return collapsed.read_collapsed(text, roots)
     if any(map(collapsed.is_foreign_frame, set().union(*stacks))):
         return collapsed.read_collapsed(text, roots)
+    limited = collapsed.WeightedStacks(CODE)
+    for stack, samples in stacks.items():
+        limited.add(stack, samples)
     return collapsed.make_foreign_profile(
         stacks, ["folded stacks alone do not state profiler, event, rate or unit"]
     )
