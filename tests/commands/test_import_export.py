@@ -29,6 +29,15 @@ def speedscope(*frames: dict[str, Any], unit: str = "seconds", weight: float = 0
     )
 
 
+def test_the_documentation_shows_what_import_prints(here: Path, command: Command) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "profiles.md").read_text()
+    _, block = page.split("$ cat run.folded\n", 1)
+    folded, shown = block.split("$ flamegate import run.folded\n", 1)
+    (here / "run.folded").write_text(folded)
+    printed = command(0, "import", "run.folded").out.replace(f"{here}", "/home/you/project")
+    assert shown.startswith(printed)
+
+
 def test_an_imported_profile_is_written_drawn_and_printed(here: Path, command: Command) -> None:
     (here / "run.folded").write_text(FOLDED)
     printed = command(0, "import", "run.folded").out

@@ -8,7 +8,7 @@ import pytest
 from pytest_flamegate.core.clocks import Interval
 from pytest_flamegate.core.json import replace
 from pytest_flamegate.engines.figures import Report
-from pytest_flamegate.observe.observation import Block, Role, Run
+from pytest_flamegate.observe.observation import Block, ClockScope, Role, Run
 from pytest_flamegate.profile.difference import SPREAD
 from pytest_flamegate.receipt import metrics, reported
 from pytest_flamegate.receipt.metrics import meaning_of
@@ -35,6 +35,13 @@ def test_a_kernel_rate_counts_the_work_of_all_calls() -> None:
     assert tuple(each.name for each in found) == metrics.KERNEL_RATE_NAMES
     assert {each.provenance for each in found} == {"derived"}
     assert all(meaning_of(each.formula) for each in found)
+
+
+@pytest.mark.parametrize("scope", ["sequence", "process"])
+def test_every_figure_of_a_run_has_a_formula_in_words(scope: ClockScope) -> None:
+    found = metrics.figures([RUN], scope, 5)
+    assert {"quiet_s_per_token", "cpu_s_per_token"} <= {each.name for each in found}
+    assert [each.formula for each in found if meaning_of(each.formula) is None] == []
 
 
 @pytest.mark.parametrize(
