@@ -8,8 +8,8 @@ solid and removed cost is an empty outline, so that neither depends on colour al
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from pytest_flamegate.gate.causes import is_likely
@@ -132,9 +132,31 @@ def describe_difference(difference: ProfileDifference) -> str:
         _sentence(difference, each, in_full=index == 0)
         for index, each in enumerate(changed[:_NAMED])
     ]
-    left = len(changed) - _NAMED
-    rest = f"{left} more changed" if left > 0 else "nothing else changed beyond sampling noise"
-    return "; ".join([*sentences, rest])
+    if (left := len(changed) - _NAMED) > 0:
+        sentences.append(f"{left} more changed")
+    rest = _sum_others(difference, changed)
+    if difference.measure != "share" and abs(rest.z) >= difference.certain_z:
+        # A function that was split into new ones may be uncertain by itself.
+        scale, verb = Scale.of(difference), _VERBS[difference.measure]
+        less = "fewer" if difference.measure == "count" else "less"
+        size = f"{scale.bare(abs(rest.change))} {scale.unit}"
+        sentences.append(f"everything else {verb} {size} {'more' if rest.change > 0 else less}")
+    elif left <= 0:
+        sentences.append("nothing else changed beyond sampling noise")
+    return "; ".join(sentences)
+
+
+def _sum_others(difference: ProfileDifference, known: Sequence[FunctionChange]) -> Change:
+    """Return the change of all functions together but the ``known`` ones."""
+    total = difference.total
+    if not known:
+        return total
+    rest = difference.change(
+        total.base_samples - sum(each.own.base_samples for each in known),
+        total.head_samples - sum(each.own.head_samples for each in known),
+    )
+    # It is what the known ones leave of the whole, so it is no more certain than they are.
+    return replace(rest, error=max(rest.error, math.hypot(*(each.own.error for each in known))))
 
 
 def _describe_whole(difference: ProfileDifference) -> str:
@@ -194,10 +216,8 @@ def _sentence(difference: ProfileDifference, function: FunctionChange, *, in_ful
 
 def change_rows(difference: ProfileDifference) -> list[tuple[str, ...]]:
     """Return the cells of the largest certain changes, and of everything else, without a rank."""
-    changed, total = difference.changed, difference.total
+    changed = difference.changed
     shown = changed[:MOST_ROWS]
-    old = total.base_samples - sum(each.own.base_samples for each in shown)
-    new = total.head_samples - sum(each.own.head_samples for each in shown)
     left = len(changed) - len(shown)
     rest = "everything else" if shown else "everything"
     rest += f" ({left} more changed)" if left else ""
@@ -205,8 +225,12 @@ def change_rows(difference: ProfileDifference) -> list[tuple[str, ...]]:
         _row(difference, f"{rank}", visible(each.frame.name), each.state, each.own)
         for rank, each in enumerate(shown, 1)
     ]
-    left_over = _row(difference, "", rest, "unchanged", difference.change(old, new))
-    if not shown and difference.measure != "share" and abs(total.z) >= difference.certain_z:
+    others = _sum_others(difference, shown)
+    state: State = "unchanged"
+    if abs(others.z) >= difference.certain_z:
+        state = "up" if others.change > 0.0 else "down"
+    left_over = _row(difference, "", rest, state, others)
+    if not shown and state != "unchanged":
         left_over = (*left_over[:2], "changed somewhere", *left_over[3:])
     return [*rows, left_over]
 
@@ -221,7 +245,7 @@ def _row(
         state_word(difference, state),
         scale.bare(change.base) if state != "new" else "–",
         scale.bare(change.head) if state != "vanished" else "–",
-        scale.signed(change.change),
+        f"{scale.signed(change.change)} ± {scale.bare(scale.certain_z * change.error)}",
         f"{text.share(change.base_share)} → {text.share(change.head_share)}",
         f"{change.shift_pp:+.1f} pp".replace("-", "−"),
         "–" if state == "unchanged" else z_text(change.z),

@@ -61,7 +61,7 @@ def test_new_and_gone_functions_are_called_so() -> None:
     assert "softmax is gone (140 µs/token before)" in sentence
     assert "softmax_fast is new and costs 140 µs/token" in sentence
     by_name = {name: cells for _, name, _, *cells in change_rows(found)}
-    assert by_name["softmax"][:3] == ["140", "–", "−140"]
+    assert by_name["softmax"][:3] == ["140", "–", "−140 ± 17"]
     assert by_name["softmax_fast"][0] == "–"
 
 
@@ -118,10 +118,32 @@ def test_sides_without_any_cpu_time_are_drawn_by_their_shares() -> None:
 def test_the_last_row_is_everything_else() -> None:
     first, rest = change_rows(compared(slowed("rms_norm", 2.0)))
     assert first[:-1] == (
-        "1", "rms_norm", "costs more", "100", "200", "+100", "5.0 % → 9.5 %", "+4.5 pp",
+        "1", "rms_norm", "costs more", "100", "200", "+100 ± 24.4", "5.0 % → 9.5 %", "+4.5 pp",
     )  # fmt: skip
     assert float(first[-1]) > 4
-    assert rest[:6] == ("", "everything else", "unchanged", "1,900", "1,900", "0")
+    assert rest[:6] == ("", "everything else", "unchanged", "1,900", "1,900", "0 ± 24.4")
+
+
+def test_everything_else_that_changed_is_not_called_unchanged() -> None:
+    """A function that was split is uncertain by its processes, and the whole of the rest is not."""
+    run, gemv = factory.ROOT, factory.python("gemv")
+    base = {(*run, gemv): 2330, run: 1700}
+    parts = {(*run, gemv, factory.python(name)): n for name, n in (("top", 1460), ("low", 1360))}
+    head = {**base, (*run, gemv): 180, **parts}
+    old = difference.ProfileSide(BASE, factory.profile(base), 403e-6)
+    new = difference.ProfileSide(HEAD, factory.profile(head), 470e-6)
+    found = difference.compare_profiles(old, new, {"gemv": 0.7, "top": 3.0, "low": 3.0})
+    assert describe_difference(found) == (
+        "top is new and costs 146 µs/token; low is new and costs 136 µs/token; "
+        "everything else costs 215 µs/token less"
+    )
+    *_, rest = change_rows(found)
+    # It is no more certain than the two that are known: 48.7 and 45.3.
+    assert rest[:6] == ("", "everything else", "costs less", "403", "188", "−215 ± 66.5")
+    assert rest[-1] == "−9.8"
+    # The share of all others falls by as much as any other one rises.
+    old, new = (dataclasses.replace(side, cpu_s_per_token=None) for side in (old, new))
+    assert "everything else" not in describe_difference(difference.compare_profiles(old, new))
 
 
 def test_a_number_in_a_box_is_a_row_of_the_table() -> None:

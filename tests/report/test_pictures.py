@@ -272,7 +272,8 @@ def test_the_picture_reads_by_the_answer_the_table_and_the_title() -> None:
     shown = texts(root)
     assert any(text.startswith("rms_norm costs 100 → 200 µs/token (+100 ± ") for text in shown)
     (row,) = (text.split() for text in shown if text.startswith("1  rms_norm"))
-    assert " ".join(row).startswith("1 rms_norm costs more 100 200 +100 5.0 % → 9.5 % +4.5 pp")
+    expected = "1 rms_norm costs more 100 200 +100 ± 24.4 5.0 % → 9.5 % +4.5 pp"
+    assert " ".join(row).startswith(expected)
     assert "rms_norm costs 100 → 200" in (root.findtext("desc") or "")
     title = boxes(root)["attention"].findtext("title") or ""
     assert title.split("\n")[1] == "engine.py · itself unchanged"
