@@ -27,6 +27,11 @@ MOMENTS = [call(name, 5, 5, parent=0) for name in "cab"]
             [call("b", 0, 30), call("k", 10, 100, parent=0), call("next", 30, 60)],
             ((0, 10), (2, 90)),
         ),
+        # Its parent works on beside it.
+        (
+            [call("outer", 0, 10), call("inner", 2, 12, parent=0, lane=1), call("next", 10, 20)],
+            ((0, 2), (0, 8), (1, 10)),
+        ),
         (
             [call("outer", 0, 100), call("a", 10, 30, parent=0), call("b", 40, 90, parent=0)],
             ((0, 10), (1, 20), (0, 10), (2, 50), (0, 10)),
