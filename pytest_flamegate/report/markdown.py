@@ -43,15 +43,18 @@ def escape(text: str, limit: int = 300) -> str:
 
 
 def code(text: str) -> str:
-    """Return ``text`` as a code span, whatever backticks it holds; safe in a table too."""
+    """Return ``text`` as a code span, whatever backticks it holds; not for a table."""
     shown = visible(text)
     if not shown.strip():
         return "(empty)"
     fence = "`" * (_longest_fence(shown) + 1)
     room = " " if shown[0] in "` " or shown[-1] in "` " else ""
-    # A bar splits a table's cell even inside code; elsewhere a name with one is rare
-    # enough for the backslash to do no harm.
-    return f"{fence}{room}{shown.replace('|', chr(92) + '|')}{room}{fence}"
+    return f"{fence}{room}{shown}{room}{fence}"
+
+
+def code_cell(text: str) -> str:
+    """Return ``text`` as a code span in a table, whose cells a bar splits even inside code."""
+    return code(text).replace("|", r"\|")
 
 
 def _longest_fence(text: str) -> int:
@@ -68,7 +71,7 @@ def block(text: str, language: str = "") -> str:
 def table(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()) -> str:
     """Return a table; the columns numbered in ``right`` hold figures and are right-aligned.
 
-    Cells are markup already: pass them through ``escape`` or ``code``.
+    Cells are markup already: pass them through ``escape`` or ``code_cell``.
     """
     rule = ["---:" if i in right else "---" for i in range(len(head))]
     # A figure and its unit stay on one line.
@@ -121,7 +124,7 @@ def _escape_part(part: str) -> str:
 
 def _cell(cell: sections.Cell) -> str:
     if isinstance(cell, sections.Code):
-        return code(cell.text)
+        return code_cell(cell.text)
     shown = escape(sections.cell_text(cell), _LONG)
     is_marked = isinstance(cell, sections.Badge) and cell.tone != "good"
     return f"**{shown}**" if is_marked else shown
@@ -210,7 +213,8 @@ def guide_readme(runs: Sequence[RunReport], *, regenerate: str = "flamegate flam
         about = ", ".join(workload_notes(run.evidence))
         page = link("page", f"{run.name}.md")
         about, hardware = escape(about), escape(machine_note(run.evidence))
-        cells = (link(run.name, run.picture), page, about, code(run.evidence.created), hardware)
+        created = code_cell(run.evidence.created)
+        cells = (link(run.name, run.picture), page, about, created, hardware)
         rows.append([cell or sections.NONE for cell in cells])
     head = ["flame graph", "details", "workload", "generated", "hardware"]
     tones = [[code(name), code(tone.light), escape(tone.meaning)] for name, tone in PALETTE.items()]
