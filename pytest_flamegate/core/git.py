@@ -26,9 +26,10 @@ _LAST_LINES = 6
 _REPOSITORY_VARIABLE = re.compile(
     r"GIT_(?:ALTERNATE_OBJECT_DIRECTORIES|COMMON_DIR|DIR|GRAFT_FILE|IMPLICIT_WORK_TREE|INDEX_FILE"
     r"|INTERNAL_SUPER_PREFIX|NAMESPACE|OBJECT_DIRECTORY|PREFIX|QUARANTINE_PATH|REPLACE_REF_BASE"
-    r"|SHALLOW_FILE|WORK_TREE)"
+    r"|SHALLOW_FILE|WORK_TREE|DIFF_OPTS|(?:GLOB|ICASE|LITERAL|NOGLOB)_PATHSPECS)"
 )
-"""Variables that git sets for a hook. They bind every git process to the hook's repository.
+"""Variables that git sets for a hook: they bind every git process to the hook's repository. The
+last ones change which files a path of ours stands for, and how many lines a difference shows.
 
 Configuration in variables (``GIT_CONFIG_COUNT``) is not among them: CI systems trust
 directories and pass credentials in this way.

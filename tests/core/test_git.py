@@ -97,6 +97,17 @@ def test_a_file_that_git_status_skips_is_uncommitted(project: Path, flag: str) -
     assert commit_at(project).uncommitted == 0
 
 
+@pytest.mark.parametrize("kind", ["GLOB", "ICASE", "LITERAL", "NOGLOB"])
+def test_how_git_reads_paths_is_not_for_the_environment_to_say(
+    project: Path, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pattern of our artifacts would be the name of a file, or match other names as well."""
+    write(project, {"engine.py": "x = 2\n", ".flamegate/latest/1tok/receipt.json": "{}"})
+    write(project, {".Flamegate/engine.py": "x = 1\n"})
+    monkeypatch.setenv(f"GIT_{kind}_PATHSPECS", "1")
+    assert commit_at(project).uncommitted == 2
+
+
 def test_digests_of_files_do_not_depend_on_the_index(project: Path) -> None:
     write(project, {".flamegate/waivers/a.toml": "", "sub/link": ""})
     (project / "sub/link").unlink()
@@ -130,11 +141,12 @@ USER_SETTINGS = {
 }
 
 
-def test_changes_of_files_are_read_from_git(project: Path) -> None:
+def test_changes_of_files_are_read_from_git(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Moved, removed and untracked files, and lines whose text looks like a header.
 
-    No setting or attribute of the user changes what is read.
+    No setting, attribute or variable of the user changes what is read.
     """
+    monkeypatch.setenv("GIT_DIFF_OPTS", "--unified=3")
     lines = [f"line {number}" for number in range(1, 31)]
     write(project, {"a.c": "\n".join(lines), "gone.c": "1\n", "old name.c": "\n".join(lines)})
     write(project, {"two wörds.c": "1\n2\n", ".git/info/attributes": "*.c diff=twice\n"})
