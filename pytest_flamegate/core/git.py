@@ -167,7 +167,9 @@ def digest_file(path: Path) -> str:
 def code_digest(directory: Path, commit: str) -> str:
     """Return the sha256 of names and contents of all code files; empty if git cannot list them."""
     if commit not in _CODE_DIGESTS:
-        listing = query(directory, "ls-tree", "-r", "--full-tree", commit)
+        # As git quotes names by default: the user may have configured it otherwise.
+        quoted = ("-c", "core.quotePath=on")
+        listing = query(directory, *quoted, "ls-tree", "-r", "--full-tree", commit)
         if listing is None:
             return ""
         ours = f"/{ARTIFACTS}/"

@@ -4,10 +4,12 @@ from pathlib import Path
 
 import pytest
 
+from pytest_flamegate.core import git as core_git
 from pytest_flamegate.core.errors import ToolError
 from pytest_flamegate.core.git import (
     Commit,
     Hunk,
+    code_digest,
     digest_file,
     digest_files,
     read_changes,
@@ -127,6 +129,20 @@ def test_digests_of_files_do_not_depend_on_the_index(project: Path) -> None:
 def test_files_that_git_cannot_list_are_an_error(tmp_path: Path) -> None:
     with pytest.raises(ToolError, match="E_GIT"):
         digest_files(tmp_path)
+
+
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_the_digest_of_code_does_not_depend_on_how_git_quotes_names(
+    project: Path, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(project, {"wörds.py": "x = 1\n", "ü/.flamegate/receipt.json": "{}"})
+    git(project, "add", "-f", ".")
+    git(project, "commit", "-qm", "more")
+    monkeypatch.setattr(core_git, "_CODE_DIGESTS", {})
+    expected = code_digest(project, "HEAD")
+    core_git._CODE_DIGESTS.clear()
+    git(project, "config", "core.quotePath", value)
+    assert code_digest(project, "HEAD") == expected
 
 
 USER_SETTINGS = {
