@@ -96,8 +96,9 @@ def read_commit(directory: Path) -> Commit | None:
 
 def list_uncommitted(directory: Path) -> list[str] | None:
     """Return the files that differ, as ``git status`` shows them; None if git fails."""
-    arguments = ("status", "--porcelain", "-uall", "--", ":/", _NOT_OURS)
-    status = query(directory, *arguments, timeout_s=SCAN_S)
+    # A committed .gitmodules may say that git ignores what changed in a submodule.
+    options = ("--porcelain", "-uall", "--ignore-submodules=none")
+    status = query(directory, "status", *options, "--", ":/", _NOT_OURS, timeout_s=SCAN_S)
     if status is None:
         return None
     # Only untracked files: a tracked file that changed is a change, whatever its name.

@@ -99,6 +99,18 @@ def test_a_file_that_git_status_skips_is_uncommitted(project: Path, flag: str) -
     assert commit_at(project).uncommitted == 0
 
 
+def test_a_changed_submodule_is_uncommitted_whatever_git_is_to_ignore(tmp_path: Path) -> None:
+    kernels = repository(tmp_path / "kernels", {"gemv.c": "1\n"})
+    project = repository(tmp_path / "project", {"engine.py": "x = 1\n"})
+    git(project, "submodule", "add", "-q", str(kernels), "kernels")
+    git(project, "config", "-f", ".gitmodules", "submodule.kernels.ignore", "all")
+    git(project, "add", ".")
+    git(project, "commit", "-qm", "kernels")
+    assert commit_at(project).uncommitted == 0
+    write(project, {"kernels/gemv.c": "2\n"})
+    assert commit_at(project).uncommitted == 1
+
+
 @pytest.mark.parametrize("kind", ["GLOB", "ICASE", "LITERAL", "NOGLOB"])
 def test_how_git_reads_paths_is_not_for_the_environment_to_say(
     project: Path, kind: str, monkeypatch: pytest.MonkeyPatch
