@@ -178,8 +178,7 @@ def read_ini(directory: Path) -> tuple[Path, dict[str, Any]]:
             "Correct the file: pytest does not accept it either.",
         ) from None
     values = {
-        # pytest 9 wraps a value together with its origin.
-        option.name: _ini_value(path, option, getattr(given, "value", given))
+        option.name: _ini_value(path, option, given)
         for option in options.OPTIONS
         if option.ini and (given := table.get(option.ini_name)) is not None
     }
@@ -187,10 +186,14 @@ def read_ini(directory: Path) -> tuple[Path, dict[str, Any]]:
 
 
 def _ini_value(path: Path | None, option: options.Option, given: object) -> object:
+    # pytest 9 wraps a value together with its origin, and takes lists as before in the mode "ini".
+    is_ini = getattr(given, "mode", "ini") == "ini"
+    given = getattr(given, "value", given)
     word = str(given).lower()
     if option.kind == "flag" and word in _TRUE | _FALSE:
         return word in _TRUE
-    if option.kind == "text" and isinstance(given, str):
+    is_list = option.name == "hotspots" and is_ini and isinstance(given, list)
+    if option.kind == "text" and (isinstance(given, str) or is_list):
         return given
     if option.kind == "number" and isinstance(given, (str, int, float)):
         return given  # its range is checked with those from the command line

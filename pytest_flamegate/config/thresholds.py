@@ -151,7 +151,7 @@ def parse_hotspots(text: str | list[str], key: str) -> dict[str, str]:
     Raises ``UsageError`` ``E_BAD_THRESHOLD``, which names ``key``.
     """
     table: dict[str, str] = {}
-    for entry in _BETWEEN_ENTRIES.split(text) if isinstance(text, str) else text:
+    for entry in map(str, _BETWEEN_ENTRIES.split(text) if isinstance(text, str) else text):
         frame, _, figure = (part.strip() for part in entry.rpartition("="))
         if frame and frame not in table:
             table[frame] = figure

@@ -249,6 +249,25 @@ def test_keys_of_every_kind_of_file(pytester: pytest.Pytester, name: str, text: 
     )
 
 
+@pytest.mark.filterwarnings("ignore:Passing a value that is not a string")  # pytest 9.2 and later
+@pytest.mark.parametrize("table", ["ini_options", pytest.param("", marks=NATIVE)])
+def test_the_limits_of_shares_may_be_a_list_if_pytest_takes_one(
+    pytester: pytest.Pytester, table: str
+) -> None:
+    section = f"[tool.pytest{'.' if table else ''}{table}]\n"
+    pytester.makepyprojecttoml(f'{section}flamegate_hotspots = ["a=3pp", "*=5pp"]\n')
+    if table:
+        found = Settings.from_pytest(pytester.parseconfig())
+        assert found == command_settings()
+        assert found.thresholds.hotspots_pp == {"*": 5.0, "a": 3.0}
+        pytester.makepyprojecttoml(f"{section}flamegate_hotspots = [3]\n")
+        with pytest.raises(UsageError, match=r"E_BAD_THRESHOLD: flamegate_hotspots is \[3\]"):
+            command_settings()
+    else:
+        with pytest.raises(UsageError, match="E_BAD_OPTION: flamegate_hotspots in"):
+            command_settings()
+
+
 @NATIVE
 def test_a_native_key_of_the_wrong_type_is_named(pytester: pytest.Pytester) -> None:
     for key, value in (
