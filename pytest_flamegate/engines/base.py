@@ -176,6 +176,8 @@ class Engine:
 
 
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+_MISSPELT = re.compile(r"(?<!\$)\{([A-Za-z_]+)\}")
+"""Looks like a placeholder: ``{Prompt}``, and not ``${HOME}``, which is for a shell."""
 
 
 def find_placeholders(argv: Sequence[str]) -> set[str]:
@@ -185,7 +187,8 @@ def find_placeholders(argv: Sequence[str]) -> set[str]:
 
 def check_placeholders(argv: Sequence[str], known: Sequence[str], key: str) -> None:
     """Raise ``UsageError`` ``E_BAD_VALUE`` for a placeholder that is not ``known``."""
-    if unknown := sorted(find_placeholders(argv) - set(known)):
+    found = find_placeholders(argv) | set(_MISSPELT.findall(" ".join(argv)))
+    if unknown := sorted(found - set(known)):
         raise DeclarationError(
             f"{key} has the unknown placeholder {{{unknown[0]}}}.",
             f"Known placeholders: {', '.join('{' + name + '}' for name in known)}. "

@@ -43,6 +43,12 @@ class Command(base.Engine):
                 'Add command = ["path/to/program", "--prompt", "{prompt}"].',
             )
         base.check_placeholders(workload.command, PLACEHOLDERS, "command")
+        if workload.prompts and "prompt" not in base.find_placeholders(workload.command):
+            raise base.DeclarationError(
+                "command has no {prompt}, so the program gets none of the prompts.",
+                "Add {prompt} to command, or declare one prompt: prompt.",
+                "prompts",
+            )
         if workload.token_unit not in TOKEN_UNITS:
             raise UsageError(
                 "E_BAD_VALUE",

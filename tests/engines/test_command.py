@@ -69,6 +69,8 @@ BAD_OPTIONS = [
     ("command = ['bin/llama-bench']", "E_BAD_VALUE", "flamegate import"),
     ("command = []", "E_BAD_VALUE", "command"),
     ("token_unit = 'page'", "E_BAD_VALUE", "page"),
+    ("command = ['x', '{Prompt}']", "E_BAD_VALUE", "unknown placeholder {Prompt}"),
+    ("prompts = ['p', 'q']\ncommand = ['x', '${HOME}']", "E_BAD_VALUE", ":4.* no {prompt}"),
     ('prompt = "a\\u0000b"', "E_BAD_PROMPT", "NUL"),
 ]
 
