@@ -157,7 +157,9 @@ class Gatekeeper:
             elif isinstance(item, pytest.Function) and _MARKER_ERROR not in item.stash:
                 name = MarkerOptions.from_item(item).workload
                 names = [name] if name else _names_in_code(item.function)
-                named = {each: known[each] for each in names if each in known}
+                # A marker may name anything, and the test fails later if it is no workload.
+                texts = [each for each in names if isinstance(each, str)]
+                named = {each: known[each] for each in texts if each in known}
                 own = self.selection.embedded[0]
                 if is_kernel_benchmark(item):
                     own = replace(own, engine=BENCHMARK_ENGINE)

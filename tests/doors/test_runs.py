@@ -246,6 +246,10 @@ def test_no_name(flamegate):
 def test_unnamed(flamegate):
     flamegate.run()
 
+@pytest.mark.flamegate(workload=["toy"])
+def test_no_text():
+    pass
+
 @pytest.mark.flamegate(workload="toy", tokens_per_second="5")
 def test_threshold():
     pass
@@ -270,6 +274,7 @@ MISUSED = {
     "test_invalid": "error: E_UNKNOWN_KEY: *'prmpt'*",
     "test_no_name": "error: E_UNKNOWN_WORKLOAD: There is no workload ?'toy'?.*",
     "test_unnamed": "error: E_UNKNOWN_WORKLOAD: run() was given no workload*",
+    "test_no_text": "error: E_UNKNOWN_WORKLOAD: There is no workload ?'toy'?.*",
     "test_threshold": "error: E_BAD_THRESHOLD: *tokens_per_second is '5'*",
     "test_no_tokens": "error: E_BAD_CALL: *",
     "test_name": "error: E_BAD_NAME: The workload name '../up'*",
