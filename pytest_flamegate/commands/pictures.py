@@ -15,6 +15,7 @@ from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError
 from pytest_flamegate.core.files import is_directory, read_bounded, relative, write_errors
 from pytest_flamegate.core.text import suggest
+from pytest_flamegate.engines.declare import InvalidWorkload
 from pytest_flamegate.engines.gguf import embedded_workloads
 from pytest_flamegate.models.gguf import read_header
 from pytest_flamegate.observe.scratch import scratch_prefix
@@ -114,13 +115,20 @@ def run(parsed: argparse.Namespace) -> int:
 def _choose_workloads(
     settings: Settings, model: str | None, tokenizer: str | None
 ) -> list[Workload]:
-    """Return the two workloads, on the declared command that takes ``{model}`` if there is one."""
-    declared = (
+    """Return the two workloads, on the declared command that takes ``{model}`` if there is one.
+
+    Raises ``UsageError`` if there is none, and a declaration has an error: it may be that command.
+    """
+    declared = common.read_declarations(settings)[1]
+    commands = (
         each
-        for each in common.read_declarations(settings)[1]
+        for each in declared
         if isinstance(each, Workload) and any("{model}" in part for part in each.command)
     )
-    template = next(declared, None)
+    template = next(commands, None)
+    errors = [each.error for each in declared if isinstance(each, InvalidWorkload)]
+    if template is None and errors:
+        raise errors[0]
     command = template.command if template is not None else ()
     if tokenizer and not any("{tokenizer}" in part for part in command):
         common.print_text(

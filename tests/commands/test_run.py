@@ -214,6 +214,15 @@ def test_flame_graphs_compare_nothing_and_have_their_own_prompts(
     assert pictures._command([outcome], Path("out")) == again
 
 
+def test_flame_graphs_of_a_declaration_with_an_error_are_not_those_of_the_embedded_model(
+    project: Path, world: fakes.World, command: Command
+) -> None:
+    declared = "command = ['x', '{model}']\nprompt = 'a'\nmax_tokens = 3\n"
+    (project / "flamegate.toml").write_text(f"[workloads.t]\n{declared}threds = 1\n")
+    assert "E_UNKNOWN_KEY: flamegate.toml:5" in command(2, "flamegraph", "", "", "out").err
+    assert world.started == []
+
+
 @pytest.mark.measures
 def test_the_program_measures(project: Path, tmp_path: Path) -> None:
     """The one test of the commands that starts an engine."""
