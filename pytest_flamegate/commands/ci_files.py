@@ -29,6 +29,8 @@ _PLAIN = re.compile(
     r"(?:\S*/)?(?:pytest_)?flamegate check(?: |$)"
 )
 """The words of a command that is nothing but the check, after its variables."""
+_HELP = frozenset({"-h", "--help", "--hel"})
+"""Options that print the help and end with 0; argparse takes an abbreviation."""
 _PRINTED = re.compile(r"(?:echo|printf)\b(?!.*(?:\$\(|[`;&|<]))")
 _EXPRESSION = re.compile(r"\$\{\{.*?\}\}")
 _OPERATOR = re.compile(r"[();<>|&]+")
@@ -41,11 +43,15 @@ _BLOCKS = (
     ({"{"}, "}"),
 )
 _COMMAND = r"(?:^|[;&|({]|\b(?:then|do|else)\b)\s*"
-_NO_ERREXIT = re.compile(rf"{_COMMAND}set\s.*\+(?:\w*e|o\s+errexit)")
+_NO_ERREXIT = re.compile(rf"{_COMMAND}(?:set\s.*\+(?:\w*e|o\s+errexit)|shopt\s.*-\w*u.*\berrexit)")
 _ERREXIT = re.compile(r"set\s+-\w*e|set\s+-o\s+errexit")
 _ERREXIT_SHELL = re.compile(r"|bash|sh|(?:bash|sh)\s.*(?<=\s)-[a-z]*e[a-z]*\s.*")
 """GitHub starts the shells that it knows with -e, and others as they are written."""
-_LEAVES = re.compile(rf"{_COMMAND}(?:trap\b|(?:exit|return)\b(?!\s+[1-9]))")
+_LEAVES = re.compile(
+    rf"{_COMMAND}(?:trap\b|(?:exit|return)\b(?!\s+[1-9])|exec\s+(?=\S)(?!\S*[<>])|kill\b.*\$\$"
+    r"|(?:function\s+)?flamegate\s*\(|function\s+flamegate\b|alias\s.*\bflamegate=)"
+)
+"""A line after which the check does not run, is another command, or does not give the exit code."""
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 MOVES = "Anyone with push access changes what this job runs."
 _IN_COMMANDS = (
@@ -309,8 +315,8 @@ def _is_plain_check(text: str) -> bool:
     words = _split_words(text) or []
     if any(_OPERATOR.fullmatch(each) and not _REDIRECTION.fullmatch(each) for each in words):
         return False
-    command = dropwhile(lambda word: re.match(r"\w+=", word), words)
-    return _PLAIN.match(" ".join(command)) is not None
+    command = [*dropwhile(lambda word: re.match(r"\w+=", word), words)]
+    return _PLAIN.match(" ".join(command)) is not None and _HELP.isdisjoint(command)
 
 
 def _is_closed(text: str) -> bool:

@@ -153,6 +153,15 @@ IGNORED = [
     block("bash -c 'flamegate check || true'"),
     block("trap 'exit 0' EXIT", "flamegate check"),
     block("test -e big || exit 0", "flamegate check"),
+    block("flamegate check --base x --hel"),
+    block("flamegate check -h"),
+    block("exec true", "flamegate check"),
+    block("test -e big && exec ./other >log", "flamegate check"),
+    block("kill $$", "flamegate check"),
+    block("shopt -uo errexit", "flamegate check", "echo"),
+    block("flamegate() { true; }", "flamegate check"),
+    block("function flamegate { true; }", "flamegate check"),
+    block("alias -- a=b flamegate=true", "flamegate check"),
 ]
 """Steps whose check cannot be seen to fail the job."""
 
@@ -189,6 +198,7 @@ def test_a_trap_in_one_job_is_found(
         block("set +e", "cat a", "set -eu", "python3 -m pytest_flamegate check --base b"),
         block("set -e", "flamegate check") + "        shell: bash {0}\n",
         block("uv run --extra gpu --frozen flamegate check --base b"),
+        block("exec 2>&1", "exec  > log", "shopt -so pipefail", "kill $PID", "flamegate check"),
         "      - if: github.event.pull_request.head.repo.full_name != github.repository\n"
         "        uses: actions/checkout@v6.0.1-rc.1\n"
         "        with:\n          repository: o/models\n" + block("flamegate check --base b"),
