@@ -176,6 +176,11 @@ class Gatekeeper:
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
         """Fail a test on a worker whose marker has an error."""
         item.stash[_IS_GATED] = False
+        # Those of an attempt before a rerun.
+        others = [
+            each for each in item.user_properties if not str(each[0]).startswith("flamegate_")
+        ]
+        item.user_properties[:] = others
         if error := item.stash.get(_MARKER_ERROR, None):
             pytest.fail(error, pytrace=False)
 

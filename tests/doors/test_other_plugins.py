@@ -6,6 +6,7 @@ Processes are fakes, except where the engine's own code is traced.
 from __future__ import annotations
 
 import re
+from xml.etree import ElementTree
 
 import pytest
 
@@ -46,9 +47,9 @@ def declare(project: Project, conftest: str = "", test: str = "def test_plain():
     project.write("toy.py", (project.path / "toy.py").read_text() + "# changed\n")
 
 
-def rerun(project: Project, node: str) -> pytest.RunResult:
+def rerun(project: Project, node: str, *more: str) -> pytest.RunResult:
     gate = ("--flamegate", "--flamegate-against=base", "--flamegate-profiler=none")
-    return project.run("-p", "rerunfailures", "--reruns=2", *gate, node)
+    return project.run("-p", "rerunfailures", "--reruns=2", *gate, *more, node)
 
 
 def verdicts(project: Project) -> list[str]:
@@ -76,10 +77,14 @@ def test_a_rerun_can_settle_an_open_question(project: Project) -> None:
     declare(project, IMPROVES.format(first=UNCLEAR, later=AS_BEFORE), MEASURE)
     (project.path / "flamegate.toml").unlink()  # a declared workload would be missing
     project.write("pytest.ini", "[pytest]\nflamegate_strict = true\n")
-    result = rerun(project, "test_gate.py")
+    result = rerun(project, "test_gate.py", "--junitxml=report.xml")
     result.stdout.fnmatch_lines(["*1 passed, 1 rerun*"])
     assert verdicts(project) == ["inconclusive", "pass"]
     assert result.ret == 0
+    # JUnit has a test case for each attempt, with the properties of that one alone.
+    cases = ElementTree.parse(project.path / "report.xml").getroot().iter("testcase")
+    found = [each.findall(".//property[@name='flamegate_verdict']") for each in cases]
+    assert [[each.get("value") for each in one] for one in found] == [["inconclusive"], ["pass"]]
 
 
 def test_an_order_drawn_at_random_changes_no_verdict(project: Project) -> None:
