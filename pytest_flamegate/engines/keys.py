@@ -126,7 +126,8 @@ def check_system_texts(values: Mapping[str, Any]) -> None:
     env = values.get("env", {})
     texts = []
     for key in _SYSTEM_TEXTS:
-        value = values.get(key, ())
+        value = values.get(key)
+        value = () if value is None else value  # a recipe may have null
         texts += [(key, text) for text in ((value,) if isinstance(value, str) else value)]
     texts += [(f"env.{name}", f"{name}{value}") for name, value in env.items()]
     for key, text in texts:

@@ -151,6 +151,16 @@ def test_a_redacted_value_matches_any_value_and_is_named(tmp_path: Path) -> None
     assert not rerun.find_differences(recipe, workload, ["evidence.workload.command[1]"])
 
 
+def test_null_in_a_recipe_is_a_value_that_is_left_out(
+    tmp_path: Path, workloads: dict[str, Workload]
+) -> None:
+    stated = told(workloads["program"])
+    without = {key: value for key, value in stated.items() if key not in ("model", "tokenizer")}
+    nulls = {"model": None, "tokenizer": None}
+    found = rerun.parse_recipe({**without, **nulls}, tmp_path)
+    assert found == rerun.parse_recipe(without, tmp_path)
+
+
 # The values of a declaration are tested with the parser of declarations.
 @pytest.mark.parametrize(
     "changes",
