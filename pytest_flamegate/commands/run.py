@@ -91,7 +91,8 @@ def choose_entries(settings: Settings, names: Sequence[str]) -> list[Workload | 
     A name is that of a workload, or a node as pytest prints it. The name of a template selects its
     variants, the workload file all that it declares, and ``embedded`` all embedded ones. Without
     names it is all declared workloads, or the embedded ones of a project that declares none. Raises
-    ``UsageError`` ``E_UNKNOWN_WORKLOAD``, and the first error if all of them have one.
+    ``UsageError``: ``E_UNKNOWN_WORKLOAD``, ``E_BAD_OPTION`` for a declared and an embedded workload
+    of one name, and the first error if all of them have one.
     """
     file, declared = common.read_declarations(settings)
     embedded = embedded_workloads(settings.root, settings.thresholds)
@@ -113,7 +114,14 @@ def choose_entries(settings: Settings, names: Sequence[str]) -> list[Workload | 
                 f"There is no workload {name!r}.",
                 suggest(name, [each.name for each in declared or embedded]),
             )
-        chosen |= {each.name: each for each in matching}
+        for each in matching:
+            if chosen.setdefault(each.name, each) is not each:
+                raise UsageError(
+                    "E_BAD_OPTION",
+                    f"{file.name if file else ''}::{each.name} and {EMBEDDED}::{each.name} have "
+                    "one name, and one directory for their files.",
+                    "Run one of them at a time.",
+                )
     selected = list(chosen.values()) if names else list(declared or embedded)
     errors = [each.error for each in selected if isinstance(each, InvalidWorkload)]
     if errors and len(errors) == len(selected):

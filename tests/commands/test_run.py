@@ -146,6 +146,21 @@ def test_workloads_are_chosen_by_name_and_by_template(
             choose_entries(settings, [unknown])
 
 
+@pytest.mark.parametrize(
+    "names",
+    [("flamegate.toml::1tok", "embedded::1tok"), ("embedded::1tok", "1tok"), ("embedded", "1tok")],
+)
+def test_a_declared_and_an_embedded_workload_of_one_name_are_not_run_together(
+    project: Path, command: Command, names: tuple[str, ...]
+) -> None:
+    """The one would take the place of the other."""
+    (project / "flamegate.toml").write_text(workload("1tok"))
+    both = "E_BAD_OPTION: flamegate.toml::1tok and embedded::1tok have one name"
+    assert both in command(2, "run", *names).err
+    settings = common.read_settings(argparse.Namespace())
+    assert len(choose_entries(settings, ["1tok", "flamegate.toml"])) == 1
+
+
 def test_only_a_named_declaration_may_have_an_error(
     project: Path, world: fakes.World, command: Command
 ) -> None:
