@@ -123,6 +123,9 @@ def _accepted_keys(engine: Engine) -> set[str]:
 
 def check_system_texts(values: Mapping[str, Any]) -> None:
     """Raise an error for text that cannot be an argument, a path or an environment variable."""
+    for key in ("target", "model", "tokenizer"):
+        if values.get(key) == "":
+            raise DeclarationError(f"{key} is empty.", "Write its value, or remove it.", key)
     env = values.get("env", {})
     texts = []
     for key in _SYSTEM_TEXTS:
