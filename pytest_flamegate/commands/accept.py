@@ -79,7 +79,7 @@ def run(parsed: argparse.Namespace) -> int:
         *notes,
         *(f"replaced, because this change added it: {relative(each, settings.root)}"
           for each in replaced),
-        f"commit it with the change: git add {relative(directory, settings.root)}",
+        f"commit it with the change: {common.git_add(directory)}",
     ]  # fmt: skip
     common.print_text("\n".join(lines))
     return 0

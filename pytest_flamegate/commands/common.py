@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 from collections.abc import Mapping
@@ -165,6 +166,11 @@ def parse_age_s(text: str | None) -> float | None:
             "Write a number and a unit: 90s, 15m, 24h, 7d.",
         )
     return float(match[1]) * _SECONDS[match[2]]
+
+
+def git_add(*paths: Path) -> str:
+    """Return the command that adds ``paths``, as it is typed in the working directory."""
+    return shlex.join(["git", "add", *map(os.path.relpath, paths)])
 
 
 def print_text(text: str) -> None:

@@ -93,7 +93,7 @@ def run(_: argparse.Namespace) -> int:
     if top is None:
         steps.append("git init (the check compares commits)")
     if written:
-        steps.append(f"git add {' '.join(written)}")
+        steps.append(common.git_add(*(root / each for each in written)))
         steps += [] if is_below else ["flamegate doctor --ci"]
     for step in steps:
         common.print_text(f"next     {step}")

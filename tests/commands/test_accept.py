@@ -49,6 +49,7 @@ def row_of(name: str, repo: Repository) -> str:
 def test_a_slowdown_is_accepted_in_the_change_that_brings_its_waiver(
     repo: Repository, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (repo.path / "pytest.ini").write_text("[pytest]\n")
     repo.declare()
     repo.run(2, "accept", "toy", "--reason=x", "--until=2026-12-01")  # nothing was measured
     repo.world.token_ns = SLOWER_NS
@@ -57,8 +58,13 @@ def test_a_slowdown_is_accepted_in_the_change_that_brings_its_waiver(
         repo.run(2, "accept", "toy", f"--reason={reason}", f"--until={until}")
     misspelt = repo.run(2, "accept", "tyo", "--reason=x", "--until=2026-12-01").err
     assert "Did you mean 'toy'? Or measure first" in misspelt
-    printed = repo.run(0, "accept", "toy", '--reason=a "better" model', "--until=2026-12-01").out
-    assert "git add .flamegate/waivers" in printed
+    accept = "accept", "toy", '--reason=a "better" model', "--until=2026-12-01"
+    assert "git add .flamegate/waivers" in repo.run(0, *accept).out
+    below = repo.path / "sub"
+    below.mkdir()
+    with monkeypatch.context() as elsewhere:
+        elsewhere.chdir(below)
+        assert "git add ../.flamegate/waivers\n" in repo.run(0, *accept).out
     assert "E_UNCOMMITTED" in repo.check(2).err
     repo.commit()
     monkeypatch.setenv("GITHUB_ACTIONS", "true")

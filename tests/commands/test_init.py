@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from pytest_flamegate.commands import init
+from pytest_flamegate.commands import common, init
 from pytest_flamegate.core import __version__
 from pytest_flamegate.engines.declare import read_declarations
 from pytest_flamegate.engines.gguf import WORKLOADS, embedded_workloads
@@ -63,6 +63,19 @@ def uncomment(directory: Path) -> dict[str, Any]:
     path.write_text("[workloads.decode]" + example.replace("\n# ", "\n"))
     (found,) = read_declarations(path).workloads
     return {name: getattr(found, name) for name in ("command", "build", "model", "max_tokens")}
+
+
+def test_the_files_to_add_are_named_as_seen_from_the_working_directory(
+    empty: Path, monkeypatch: pytest.MonkeyPatch, command: Command
+) -> None:
+    (empty / "pytest.ini").write_text("[pytest]\n")
+    (empty / "sub").mkdir()
+    monkeypatch.chdir(empty / "sub")
+    printed = command(0, "init").out
+    assert (
+        "next     git add ../flamegate.toml ../.github/workflows/flamegate-measure.yml" in printed
+    )
+    assert common.git_add(empty / "sub/my waivers") == "git add 'my waivers'"
 
 
 def test_a_generator_function_is_found_and_gated(
