@@ -127,8 +127,12 @@ def _count_hidden(directory: Path, *paths: str) -> int | None:
 
 def find_top(directory: Path) -> Path | None:
     """Return the top of the working tree around ``directory``; None if there is none."""
-    top = query(directory, "rev-parse", "--show-toplevel")
-    return Path(top) if top else None
+    try:
+        result = run(directory, "rev-parse", "--show-toplevel")
+    except ToolError:
+        return None
+    top = stdout_text(result)
+    return Path(top) if top and result.returncode == 0 else None
 
 
 def resolve(directory: Path, rev: str) -> str | None:

@@ -1,5 +1,6 @@
 """The commit that a directory is at, and the files that count as uncommitted."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from pytest_flamegate.core.git import (
     code_digest,
     digest_file,
     digest_files,
+    find_top,
     read_changes,
     read_commit,
 )
@@ -136,6 +138,13 @@ def test_digests_of_files_do_not_depend_on_the_index(project: Path) -> None:
     (project / "Cargo.lock").chmod(0o755)
     (project / "sub/link").unlink()
     assert all(digest_file(path) != digest for path, digest in files.items())
+
+
+def test_the_top_of_a_tree_may_have_a_name_that_is_not_utf8(tmp_path: Path) -> None:
+    top = repository(tmp_path / os.fsdecode(b"w\xf6rds"), {"sub/engine.py": "x = 1\n"})
+    assert find_top(top / "sub") == top
+    assert {*digest_files(top / "sub")} == {top / "sub/engine.py"}
+    assert find_top(tmp_path) is None
 
 
 def test_files_that_git_cannot_list_are_an_error(tmp_path: Path) -> None:
