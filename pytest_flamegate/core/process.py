@@ -228,8 +228,8 @@ def start(
     Output goes to unlinked temporary files, or standard output to ``stdout_fd`` if that is given.
     ``cpu`` binds the process to one core; ``executable`` is run instead of ``argv[0]``.
 
-    Raises ``ToolError`` ``E_CANNOT_START`` if the program is missing or may not be executed, and
-    ``E_ARGUMENTS_TOO_LONG``.
+    Raises ``ToolError`` ``E_CANNOT_START`` if the program is missing or may not be executed, or
+    ``cwd`` is no directory, and ``E_ARGUMENTS_TOO_LONG``.
     """
     marker = secrets.token_hex(8)
     environment = {**(os.environ if env is None else env), process_system.MARKER: marker}
@@ -255,7 +255,8 @@ def start(
             )
             return Child(process.pid, marker, output, before, process)
     except (OSError, ValueError) as error:
-        _give_up(output, repr(argv[0]), error)
+        place = f" in {str(cwd)!a}" if cwd and getattr(error, "filename", None) == cwd else ""
+        _give_up(output, f"{argv[0]!r}{place}", error)
 
 
 def fork(target: Callable[[], None], *, cpu: int | None = None) -> Child:

@@ -95,6 +95,16 @@ def test_a_fork_that_fails_is_a_coded_error(monkeypatch: pytest.MonkeyPatch) -> 
     assert caught.value.code == "E_CANNOT_START"
 
 
+def test_a_directory_that_is_missing_is_named_and_not_the_program(tmp_path: Path) -> None:
+    cwd = tmp_path / "gone"
+    with pytest.raises(
+        ToolError, match=rf"E_CANNOT_START: Cannot start 'true' in '{cwd}': No such"
+    ):
+        process.start(["true"], cwd=cwd)
+    with pytest.raises(ToolError, match=r"E_CANNOT_START: Cannot start 'no-such-program': No such"):
+        process.start(["no-such-program"], cwd=tmp_path)
+
+
 def test_a_child_ends_on_sigint_although_this_process_ignores_it() -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
