@@ -394,4 +394,5 @@ def _attempt_number(parsed: argparse.Namespace) -> int | None:
     if parsed.attempt is not None or parsed.receipts:
         return cast("int | None", parsed.attempt)
     number = os.environ.get("GITHUB_RUN_ATTEMPT", "")
-    return int(number) if number.isdecimal() else None
+    # Python reads no number of thousands of digits, and there are not so many attempts.
+    return int(number[:9]) if number.isdecimal() else None

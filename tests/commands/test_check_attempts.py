@@ -174,6 +174,15 @@ def test_an_attempt_that_is_missing_fails_the_check(
         assert "check failed: " in repo.page()
 
 
+def test_a_number_of_an_attempt_of_any_length_is_a_large_one(
+    repo: Repository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repo.declare()
+    repo.commit()
+    monkeypatch.setenv("GITHUB_RUN_ATTEMPT", "9" * 5000)
+    assert "E_ATTEMPTS_MISSING: This is attempt 999999999 at" in repo.check(4).err
+
+
 def test_an_attempt_that_ended_with_an_error_is_not_missing(
     repo: Repository, attempts: Path
 ) -> None:
