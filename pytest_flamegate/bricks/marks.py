@@ -9,7 +9,7 @@ its block. Everything rare (extra arguments, ends out of order) is a function of
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import partial, wraps
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast, overload
 
@@ -240,19 +240,26 @@ def profiled(
     """Time each call of a function or coroutine as a brick.
 
     The brick has the function's qualified name unless one is given: ``@profiled`` or
-    ``@profiled("Tokenize", category="Other")``.
+    ``@profiled("Tokenize", category="Other")``. A ``partial`` has its function's, and another
+    callable object its class's.
 
     Raises:
         UsageError: ``E_BRICK_ARGUMENT`` for a generator, because other code runs between two of
             its values.
     """
     if callable(function):
-        return _wrap(function, function.__qualname__, elements, layer, category)
+        return _wrap(function, _name_of(function), elements, layer, category)
 
     def decorate(inner: Callable[..., Any]) -> Callable[..., Any]:
-        return _wrap(inner, function or inner.__qualname__, elements, layer, category)
+        return _wrap(inner, function or _name_of(inner), elements, layer, category)
 
     return decorate
+
+
+def _name_of(function: Callable[..., Any]) -> str:
+    while isinstance(function, partial):
+        function = function.func
+    return getattr(function, "__qualname__", type(function).__qualname__)
 
 
 def _wrap(

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tracemalloc
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
@@ -90,6 +91,18 @@ def test_profiled_functions_keep_names_and_results() -> None:
     }
     slow_total = totals["Slow"]
     assert (slow_total.category, slow_total.layer, slow_total.elements) == ("FFN", 1, 2)
+
+
+class _Doubler:
+    def __call__(self, number: int) -> int:
+        return 2 * number
+
+
+def test_callables_without_a_name_have_that_of_their_function_or_class() -> None:
+    with BrickProfiler() as profiler:
+        assert profiled(partial(partial(_Doubler.__call__, _Doubler())))(3) == 6
+        assert profiled(elements=1)(_Doubler())(4) == 8
+    assert {t.name for t in profiler.recorded().totals} == {"_Doubler.__call__", "_Doubler"}
 
 
 def test_generator_cannot_be_profiled() -> None:
