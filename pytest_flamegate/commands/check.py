@@ -221,6 +221,8 @@ def _read_case(
 def _find_earlier(case: _CheckedCommits, parsed: argparse.Namespace) -> _CheckedCommits:
     """Return the case with the attempts before this one; until it ends, its answer fails."""
     attempts = find_attempts(parsed.earlier, _attempt_number(parsed), case.settings.root)
+    if parsed.earlier is not None and not attempts:
+        common.print_text(f"no earlier attempt in {parsed.earlier}")
     earlier = find_runs(attempts)
     write_unfinished(case.check.base, case.check.head, case.settings)
     check = replace(case.check, earlier=len(attempts))

@@ -190,8 +190,9 @@ def test_an_attempt_that_ended_with_an_error_is_not_missing(
     repo.world.fail(ToolError("E_ENGINE_FAILED", "It broke.", ""), times=1)
     repo.check(4)
     shutil.copy(repo.path / ".flamegate/latest/toy/verdict.json", attempts / "2/toy")
-    repo.check(1, f"--earlier={attempts}", "--attempt=3")
+    printed = repo.check(1, f"--earlier={attempts}", "--attempt=3")
     assert answer(repo) == ("regressed", 3)
+    assert "no earlier attempt" not in printed.out
 
 
 def test_the_limit_of_directories_holds_for_all_attempts_together(
@@ -284,4 +285,5 @@ def test_a_change_cannot_bring_its_own_earlier_attempts(repo: Repository, attemp
     for name in ("attempts", "linked", "void", "void/below", "file"):
         printed = repo.check(2, f"--earlier=.flamegate/{name}", base="HEAD~2")
         assert "E_BAD_OPTION" in printed.err
-    repo.check(0, "--earlier=nowhere", base="HEAD~2")
+    printed = repo.check(0, "--earlier=nowhere", base="HEAD~2")
+    assert "\nno earlier attempt in nowhere\n" in printed.out
