@@ -172,9 +172,7 @@ def run_sections(run: RunReport) -> list[Section]:
     return [section for section in found if section.blocks]
 
 
-def next_section(
-    again: str | None, accept: str | None, accepts: str = "Accept it as the baseline"
-) -> Section:
+def next_section(again: str | None, accept: str | None, accepts: str = "Accept it") -> Section:
     """Return the commands to copy; ``accepts`` says what the second is for."""
     blocks: list[Paragraph | Listing] = []
     for purpose, command in (("Measure it again", again), (accepts, accept)):

@@ -234,7 +234,8 @@ def summary_lines(
 ) -> list[str]:
     """Return the table of verdicts, the bricks, and how to accept ``nodes`` without a baseline."""
     settings = hints.settings
-    waits = settings.against is None and any(one.waits for one in results)
+    is_as_it_is = settings.against is None and settings.inject is None
+    waits = is_as_it_is and any(one.waits for one in results)
     lines = summary(
         rows(results),
         directory=relative(ArtifactStore(settings.directory).latest, settings.root),
@@ -252,7 +253,7 @@ def summary_lines(
 def _accept_command(results: Sequence[ResultView], hints: Hints, nodes: Sequence[str]) -> str:
     """Return the command that accepts the runs as they are, or else the one that measures again."""
     waiting = [one.report for one in results if one.waits]
-    if hints.settings.inject is None and all(report.receipt is not None for report in waiting):
+    if all(report.receipt is not None for report in waiting):
         return hints.accept_stored(*(report.name for report in waiting))
     return f"{hints.accept(*nodes)}  (measures again)"
 
@@ -349,7 +350,7 @@ def _read_run(directory: Path, hints: Hints) -> RunReport:
         receipt=receipt,
         evidence=evidence,
         again=hints.again(directory.name, against=verdict.against),
-        accept="flamegate baseline accept" if hints.accepts(verdict) else None,
+        accept=hints.accept_latest(directory.name, verdict, evidence),
         warnings=warnings,
         bricks=view,
         family=family,

@@ -69,20 +69,41 @@ class Hints:
         Of a required check it is the one that accepts the slowdown as it was measured.
         """
         if self.checked_against is not None:
-            names = shlex.join(map(_command_name, nodes))
-            return f"flamegate accept {names} --reason TEXT --until DATE"
+            return self.waive(*nodes)
         update = f"--{'' if self.as_command else 'flamegate-'}update"
         in_ci = f" {update}-in-ci" if self.settings.ci else ""
         return f"{self._command(nodes)} {update}{in_ci}"
 
     def accept_stored(self, *names: str) -> str:
         """Return the command that makes the latest runs of ``names`` the baseline."""
-        directory = relative(self.settings.directory, self.settings.root)
-        words = [f"--dir={directory}"] if directory != ARTIFACTS else []
-        return shlex.join(["flamegate", "baseline", "accept", *dict.fromkeys(names), *words])
+        words = ["flamegate", "baseline", "accept", *dict.fromkeys(names), *self._place()]
+        return shlex.join(words)
+
+    def waive(self, *nodes: str) -> str:
+        """Return the command that accepts the slowdown of ``nodes`` as it was measured."""
+        names = shlex.join([*map(_command_name, nodes), *self._place()])
+        return f"flamegate accept {names} --reason TEXT --until DATE"
+
+    def accept_latest(self, name: str, verdict: Verdict, evidence: Evidence | None) -> str | None:
+        """Return the command that accepts the stored run of ``name``; None if none does.
+
+        A run in pairs is no baseline, but its slowdown can be waived. Of injected work neither is
+        true.
+        """
+        if evidence is None or not verdict.kind.is_valid or evidence.workload.get("injection"):
+            return None
+        if evidence.side is None:
+            return self.accept_stored(name)
+        is_slower = verdict.verdict == "regressed" and verdict.against is not None
+        return self.waive(name) if is_slower else None
 
     def accepts(self, verdict: Verdict) -> bool:
-        """Whether a run with this verdict can become the baseline, or be waived in a check."""
+        """Whether a run with this verdict can become the baseline, or be waived in a check.
+
+        An injected run cannot: without its injection something else would be measured.
+        """
+        if self.settings.inject is not None:
+            return False
         if self.checked_against is not None:
             return verdict.verdict == "regressed"
         return verdict.kind.is_valid and self.settings.against is None
@@ -90,6 +111,11 @@ class Hints:
     def adapt(self, text: str) -> str:
         """Return advice, which names the options of pytest, with those that are taken here."""
         return shorten_options(text) if self.as_command else text
+
+    def _place(self) -> list[str]:
+        """Return the option that names the directory of the artifacts; none for the default."""
+        directory = relative(self.settings.directory, self.settings.root)
+        return [f"--dir={directory}"] if directory != ARTIFACTS else []
 
     def _command(self, nodes: tuple[str, ...], **changing: str | None) -> str:
         settings = self.settings

@@ -11,6 +11,8 @@ import pytest
 
 from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.workload import Injection
+from pytest_flamegate.core.json import encode_json
+from pytest_flamegate.gate.document import verdict_document
 from pytest_flamegate.gate.rule import FieldDifference, Reason
 from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.report.run_report import RunReport
@@ -177,9 +179,53 @@ def test_a_required_check_is_repeated_and_accepted_by_its_own_commands(tmp_path:
     hints = Hints(fakes.settings(tmp_path), as_command=True, checked_against="4f2c91a0c2d1f6b7a8e9")
     assert hints.again("loads.toml::toy") == "flamegate check --base 4f2c91a0c2d1"
     assert hints.accept("loads.toml::a b") == "flamegate accept 'a b' --reason TEXT --until DATE"
+    elsewhere = replace(hints, settings=replace(hints.settings, directory=tmp_path / "kept"))
+    assert elsewhere.accept("a") == "flamegate accept a --dir=kept --reason TEXT --until DATE"
     assert [hints.accepts(each) for each in (verdicts.regressed(), verdicts.inconclusive())] == [
         *(True, False),
     ]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "recorded", "accept"),
+    [
+        (verdicts.no_baseline(), {}, "flamegate baseline accept toy"),
+        (verdicts.regressed(), {}, "flamegate baseline accept toy"),
+        # What was measured in pairs is no baseline; its slowdown can be waived.
+        (
+            verdicts.in_pairs(),
+            {"side": "head"},
+            "flamegate accept toy --reason TEXT --until DATE",
+        ),
+        (replace(verdicts.in_pairs(), verdict="pass"), {"side": "head"}, None),
+        (verdicts.no_baseline(), {"injection": "gemv:+30%"}, None),
+        (verdicts.in_pairs(), {"side": "head", "injection": "gemv:+30%"}, None),
+    ],
+)
+def test_the_page_of_a_stored_run_names_the_command_that_accepts_it(
+    tmp_path: Path, verdict: Verdict, recorded: dict[str, Any], accept: str | None
+) -> None:
+    triple = bundle()
+    injection = {each: recorded[each] for each in ("injection",) if each in recorded}
+    changed = {"workload": {**triple.evidence.workload, **injection}, "side": recorded.get("side")}
+    settings = fakes.settings(tmp_path)
+    latest = settings.directory / "latest" / "toy"
+    triple.with_evidence(**changed).recomputed().write(latest)
+    (latest / "verdict.json").write_bytes(encode_json(verdict_document(verdict)))
+    (found,) = present.report_directory(settings)
+    assert found.accept == accept
+
+
+def test_a_run_with_injected_work_is_not_accepted(tmp_path: Path) -> None:
+    """Measured again without the injection, something else would be accepted."""
+    injected = view(tmp_path, full(), inject=Injection("rms_norm", 12.5))
+    assert injected.report.accept is None
+    assert "accept" not in injected.section
+    for changes, is_offered in (({}, True), ({"inject": Injection("rms_norm", 12.5)}, False)):
+        hints = Hints(fakes.settings(tmp_path, **changes))
+        one = replace(shown(verdicts.no_baseline()), fails=False)
+        lines = present.summary_lines([one], hints, [NODE], width=100, colour=False)
+        assert any(each.startswith("accept ") for each in lines) is is_offered
 
 
 def test_advice_names_the_options_that_are_taken_here(tmp_path: Path) -> None:
