@@ -65,7 +65,7 @@ def gate_all(
 
     A declaration with an error is an outcome too, and the other workloads are measured. ``trees``
     are checkouts of base and head, to measure in. What keeps all workloads from being measured is
-    an outcome of each, or one ``UsageError`` at the start if ``require_possible`` is set.
+    an outcome of each, or one error at the start if ``require_possible`` is set.
     ``empty_file`` is a workload file that declares none, if that is why these are measured.
     """
     session = Session(settings, stream_progress(sys.stderr), as_command=True, trees=trees)

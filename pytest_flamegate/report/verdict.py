@@ -241,8 +241,8 @@ def reason_section(verdict: Verdict, *, brief: bool = False) -> Section:
     """Return the reasons by their codes.
 
     A brief section stands below the headline. Of a reason that the headline contains it shows the
-    meaning of the code instead, and leaves out the reasons of a regression that other sections show
-    as figures.
+    meaning of the code instead, of an error the code alone, and leaves out the reasons of a
+    regression that other sections show as figures.
     """
     has_figures = brief and verdict.verdict == "regressed" and bool(verdict.signals)
     reasons = [
@@ -251,8 +251,10 @@ def reason_section(verdict: Verdict, *, brief: bool = False) -> Section:
         if not (has_figures and reason.code[2:].startswith(_IN_FIGURES))
     ]
     shown = headline(verdict) if brief else ""
+    # The message of an error has its cause already, and what to do.
+    is_error = verdict.verdict == "error"
     lines = [
-        (Code(reason.code), " ", find_cause(reason.code))
+        (Code(reason.code), " ", "" if is_error else find_cause(reason.code))
         if reason.message in shown
         else (Code(reason.code), " ", reason.message)
         for reason in reasons

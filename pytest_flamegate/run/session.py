@@ -62,10 +62,10 @@ class Session:
         return self.bench.instruments.preamble(workloads, self.bench.machine)
 
     def require_possible(self, workloads: Sequence[Workload]) -> None:
-        """Raise ``UsageError`` if none of the workloads can be measured as the options ask.
+        """Raise the first error if none of the workloads can be measured as the options ask.
 
-        That is known before anything is announced: no profiler works, or there is no repository or
-        no such revision to compare with.
+        That is known before anything is announced: no profiler works (``ToolError``), or there is
+        no repository or no such revision to compare with (``UsageError``).
         """
         for check in (self._require_base, self.bench.instruments.choose_profiler):
             errors = []
@@ -76,8 +76,7 @@ class Session:
                 except FlamegateError as error:
                     errors.append(error)
             if errors and len(errors) == len(workloads):
-                first = errors[0]
-                raise UsageError(first.code, first.problem, first.remedy)
+                raise errors[0]
 
     def _require_base(self, workload: Workload) -> None:
         settings = self.settings

@@ -291,6 +291,16 @@ def test_a_verdict_without_figures() -> None:
     )
 
 
+def test_the_cause_of_an_error_is_printed_once() -> None:
+    reason = Reason("E_NO_PROFILER", "No profiler works (perf: it is not installed). Install it.")
+    assert section(Verdict("error", (reason,), grade="SELF_REPORTED"), accept=None) == (
+        f"error: {reason.message}\n"
+        "  E_NO_PROFILER\n"
+        "  evidence  .flamegate/latest/decode/flamegraph.svg · no receipt\n"
+        f"  again     {AGAIN}"
+    )
+
+
 def test_regressed_bricks_are_named_with_their_layer() -> None:
     judged = (
         verdicts.brick("RmsNorm", 12.0, 15.0, "us/token", 10.0),
