@@ -269,6 +269,9 @@ def publish(
     if verdict.kind.passes and workload.thresholds.hotspots_pp != Thresholds().hotspots_pp:
         # Who declares a limit must not take a pass for a proof that it holds.
         notes += [each for each in verdict.reasons if each.code == "I_SHARES_COARSE"]
+    if verdict.kind.tone == "unsure":
+        # The announced pairs were not measured, and the headline has another reason.
+        notes += [each for each in verdict.reasons if each.code == "I_NOT_COMPARED"]
     warnings = [*pictures.warnings, *run.head.redactor.warnings]
     warnings += dict.fromkeys(each.line for each in notes)
     if verdict.verdict == "no_baseline" and not accept and run.head.verification:

@@ -239,6 +239,26 @@ def test_a_fault_of_the_system_in_the_pairs_leaves_the_verdict_of_the_stored_bas
     assert "I_NOT_COMPARED" in codes(outcome)
 
 
+@pytest.mark.usefixtures("checkout")
+def test_an_open_answer_says_why_the_announced_pairs_were_not_measured(
+    world: World, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The headline has the reason of the stored baseline alone."""
+    accept(tmp_path)
+    monkeypatch.setattr(prepare, "read_commit", lambda directory: OTHER)
+
+    def fail(*_: object) -> None:
+        raise UsageError("E_SAME_CODE", "The module is an installed copy.", "Install with -e.")
+
+    monkeypatch.setattr(Workbench, "_prepare_pair", fail)
+    # Far less than this noise allows to decide.
+    strict = toy(tmp_path, thresholds=Thresholds(0.1))
+    outcome = fakes.session(tmp_path).gate(strict)
+    assert outcome.verdict.verdict == "inconclusive"
+    (warning,) = [each for each in outcome.warnings if each.startswith("I_NOT_COMPARED: ")]
+    assert warning.endswith("E_SAME_CODE: The module is an installed copy. Install with -e.")
+
+
 # Ends that are no verdict
 
 
