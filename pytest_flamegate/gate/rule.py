@@ -232,10 +232,10 @@ def describe_rate_change(change_pct: float, up: str = "faster", down: str = "slo
 
 
 def describe_interval(low_pct: float, high_pct: float) -> str:
-    """Return ``5.1 … 7.4`` for an interval on one side of zero, else both ends in words."""
+    """Return ``5.1 … 7.4 %`` for an interval on one side of zero, else both ends in words."""
     if low_pct * high_pct > 0.0:
         small, large = sorted((abs(low_pct), abs(high_pct)))
-        return f"{small:.1f} … {large:.1f}"
+        return f"{small:.1f} … {large:.1f} %"
     return f"{describe_rate_change(low_pct)} … {describe_rate_change(high_pct)}"
 
 

@@ -178,7 +178,7 @@ _MOST_CALLS = 3
 def headline(verdict: Verdict) -> str:
     """Return the verdict as one line: the answer, then how sure, then which function.
 
-    For example ``regressed: 6.2 % slower (5.1 … 7.4, threshold 5), all of it in gemv``.
+    For example ``regressed: 6.2 % slower (5.1 … 7.4 %, threshold 5 %), all of it in gemv``.
     """
     return f"{verdict.word}: {_describe(verdict)}"
 
@@ -256,23 +256,23 @@ def _describe_change(verdict: Verdict, rate: Signal) -> str:
 
 
 def _describe_estimate(rate: Signal) -> str:
-    """Return ``6.2 % slower (5.1 … 7.4, threshold 5)``; an improvement needs no threshold."""
+    """Return ``6.2 % slower (5.1 … 7.4 %, threshold 5 %)``; an improvement needs no threshold."""
     low, high, change = rate.ci_low_pct or 0.0, rate.ci_high_pct or 0.0, rate.change_pct or 0.0
-    threshold = "" if rate.decision == "improved" else f", threshold {rate.threshold_pct:g}"
+    threshold = "" if rate.decision == "improved" else f", threshold {rate.threshold_pct:g} %"
     if rate.decision == "regressed" and -change < (rate.threshold_pct or 0.0):
         threshold = f": certain, and perhaps more than the {rate.threshold_pct:g} % allowed"
     return f"{describe_rate_change(change)} ({describe_interval(low, high)}{threshold})"
 
 
 def _describe_brick(brick: Signal) -> str:
-    """Return ``RmsNorm 9.80 → 12.3 µs/token (+25.5 %, threshold 10)`` and the like."""
+    """Return ``RmsNorm 9.80 → 12.3 µs/token (+25.5 %, threshold 10 %)`` and the like."""
     name, unit = brick.name.removeprefix(BRICK), brick.unit.replace("us/", "µs/")
     current = significant(brick.current or 0.0)
     if brick.baseline is None:
         return f"{name} {current} {unit} ({brick.change_pct or 0.0:.1f} % over its budget)"
     return (
         f"{name} {significant(brick.baseline)} → {current} {unit} "
-        f"({brick.change_pct or 0.0:+.1f} %, threshold {brick.threshold_pct:g})"
+        f"({brick.change_pct or 0.0:+.1f} %, threshold {brick.threshold_pct:g} %)"
     )
 
 
@@ -280,5 +280,5 @@ def _describe_drift(hotspot: HotspotChange) -> str:
     share = hotspot.share
     return (
         f"{share.name} {100 * share.baseline_share:.1f} → {100 * share.current_share:.1f} % "
-        f"of the samples ({share.shift_pp:+.1f} pp, threshold {hotspot.threshold_pp:g})"
+        f"of the samples ({share.shift_pp:+.1f} pp, threshold {hotspot.threshold_pp:g} pp)"
     )

@@ -213,7 +213,7 @@ def phase_section(verdict: Verdict) -> Section:
         )
         for phase in verdict.phases
     ]
-    head = ("phase", "before", "after", "change", "interval (%)")
+    head = ("phase", "before", "after", "change", "interval")
     title = "Phases (not gated)"
     return make_section(title, [Table(head, rows, right=(1, 2))])
 
@@ -225,10 +225,9 @@ def pair_section(verdict: Verdict, changes_pct: Sequence[float]) -> Section:
         return Section("The pairs", ())
     low, high, threshold = rate.ci_low_pct, rate.ci_high_pct, rate.threshold_pct
     picture = draw_pairs(changes_pct, (low, high), -threshold if threshold else None)
-    unit = " %" if low * high > 0.0 else ""  # else both ends have it
     caption = (
         f"Each dot is one pair of processes, left is slower. The bar is the interval of all "
-        f"{len(changes_pct)} together ({rule.describe_interval(low, high)}{unit})"
+        f"{len(changes_pct)} together ({rule.describe_interval(low, high)})"
         + (f"; the line marks the {threshold:g} % allowed." if threshold else ".")
     )
     return Section("The pairs", (Picture(caption, markup=picture), Paragraph(caption, muted=True)))

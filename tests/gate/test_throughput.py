@@ -48,7 +48,7 @@ def test_the_change_is_one_of_tokens_per_second() -> None:
     assert signal.current == pytest.approx(800.0, rel=1e-3)
     assert (signal.threshold_pct, signal.unit) == (5.0, "tokens/s")
     assert signal.reasons[0].message == (
-        f"Tokens per second: 20.0 % slower ({-high:.1f} … {-low:.1f}); a drop of 5 % is allowed."
+        f"Tokens per second: 20.0 % slower ({-high:.1f} … {-low:.1f} %); a drop of 5 % is allowed."
     )
     certain, noise = judged(1.035).reasons[0].message, judged(1.0, 0.1).reasons[0].message
     assert "certainly slower, and certainly by less than the 5 %" in certain
@@ -213,7 +213,7 @@ def test_words() -> None:
         *("6.2 % slower", "1.0 % faster", "unchanged", "unchanged", "0.1 % faster"),
         "0.1 % slower",
     ]
-    assert rule.describe_interval(-7.4, -5.1) == rule.describe_interval(5.1, 7.4) == "5.1 … 7.4"
+    assert rule.describe_interval(-7.4, -5.1) == rule.describe_interval(5.1, 7.4) == "5.1 … 7.4 %"
     assert rule.describe_interval(0.0, 2.0) == "unchanged … 2.0 % faster"
     assert rule.describe_interval(-1.0, 2.0) == "1.0 % slower … 2.0 % faster"
     assert rule.describe_us(2890.0) == "2,890 µs"

@@ -69,7 +69,7 @@ def test_a_slowdown_estimated_below_the_threshold_says_why_it_fails() -> None:
     rate = replace(made.signals[0], change_pct=-4.2, ci_low_pct=-6.2, ci_high_pct=-2.2)
     below = replace(made, signals=(rate, *made.signals[1:]), lines=())
     expected = (
-        "regressed: 4.2 % slower (2.2 … 6.2: certain, and perhaps more than the 5 % allowed), "
+        "regressed: 4.2 % slower (2.2 … 6.2 %: certain, and perhaps more than the 5 % allowed), "
     )
     assert headline(below).startswith(expected)
     assert "perhaps" not in headline(made)
@@ -115,7 +115,8 @@ def grown(**factors: float) -> tuple[tuple[float, ...], Any]:
     [
         (
             grown(rms_norm=3.0),
-            r"regressed: 10\.7 % slower \(9\.\d … 1[12]\.\d, threshold 5\), all of it in rms_norm",
+            r"regressed: 10\.7 % slower \(9\.\d … 1[12]\.\d %, threshold 5 %\), "
+            r"all of it in rms_norm",
         ),
         (
             grown(rms_norm=3.5, attention=1.4),
@@ -127,22 +128,22 @@ def grown(**factors: float) -> tuple[tuple[float, ...], Any]:
         ),
         (
             grown(gemv=0.5),
-            r"improved: 53\.\d % faster \(5\d\.\d … 5\d\.\d\), all of it in gemv; "
+            r"improved: 53\.\d % faster \(5\d\.\d … 5\d\.\d %\), all of it in gemv; "
             r"could have seen \d\.\d %",
         ),
         (
             (scaled(QUIET, 1.0), PROFILE),
-            r"pass: unchanged \(1\.\d % slower … 1\.\d % faster, threshold 5\); "
+            r"pass: unchanged \(1\.\d % slower … 1\.\d % faster, threshold 5 %\); "
             r"could have seen 2\.\d %",
         ),
         (
             (scaled(QUIET, 1.03), PROFILE),
-            r"pass: 2\.9 % slower \(1\.\d … 4\.\d, threshold 5\), certainly less than the 5 % "
+            r"pass: 2\.9 % slower \(1\.\d … 4\.\d %, threshold 5 %\), certainly less than the 5 % "
             r"allowed; could have seen 2\.\d %",
         ),
         (
             (scaled(QUIET, 1.2), None),
-            r"regressed: 16\.7 % slower \(15\.\d … 17\.\d, threshold 5\)",
+            r"regressed: 16\.7 % slower \(15\.\d … 17\.\d %, threshold 5 %\)",
         ),
         (
             (scaled(QUIET, 1.2), PROFILE, {"waiting_us": 200.0}),
@@ -165,9 +166,9 @@ def test_a_share_alone_fails_if_drift_is_strict() -> None:
     assert headline(judge_stored(old, new)).startswith("pass: unchanged")
     text = headline(judge_stored(old, new, share_drift="strict"))
     assert re.fullmatch(
-        r"regressed: gemv 69\.9 → 61\.9 % of the samples \(-8\.0 pp, threshold 5\); rms_norm "
-        r"6\.0 → 14\.1 % of the samples \(\+8\.0 pp, threshold 5\); "
-        r"tokens/s unchanged \(1\.\d % slower … 1\.\d % faster, threshold 5\)",
+        r"regressed: gemv 69\.9 → 61\.9 % of the samples \(-8\.0 pp, threshold 5 pp\); rms_norm "
+        r"6\.0 → 14\.1 % of the samples \(\+8\.0 pp, threshold 5 pp\); "
+        r"tokens/s unchanged \(1\.\d % slower … 1\.\d % faster, threshold 5 %\)",
         text,
     ), text
 
@@ -175,17 +176,17 @@ def test_a_share_alone_fails_if_drift_is_strict() -> None:
 def test_a_function_whose_cost_may_have_changed_is_not_named_as_the_cause() -> None:
     wide = tuple({"gemv": 950 + i, "rope": 50 - i} for i in (0, 20, -400, -200, 40, -500))
     text = headline(judge_stored(baseline(profile=wide), evidence(scaled(QUIET, 1.1), wide)))
-    assert re.fullmatch(r"regressed: 9\.1 % slower \([^)]*, threshold 5\)", text), text
+    assert re.fullmatch(r"regressed: 9\.1 % slower \([^)]*, threshold 5 %\)", text), text
 
 
 @pytest.mark.parametrize(
     ("parts", "words"),
     [
-        ((0.9, 0.1), "5), all of it in f0"),
-        ((0.5, 0.4), "5), most of it in f0 (50 %)"),
-        ((0.3, 0.25, 0.2, 0.15), "5), 30 % of it in f0, 25 % of it in f1, 20 % of it in f2"),
-        ((0.4, 0.1, 0.09, -0.2), "5), 40 % of it in f0, 10 % of it in f1"),
-        ((), "5), most likely g"),
+        ((0.9, 0.1), "5 %), all of it in f0"),
+        ((0.5, 0.4), "5 %), most of it in f0 (50 %)"),
+        ((0.3, 0.25, 0.2, 0.15), "5 %), 30 % of it in f0, 25 % of it in f1, 20 % of it in f2"),
+        ((0.4, 0.1, 0.09, -0.2), "5 %), 40 % of it in f0, 10 % of it in f1"),
+        ((), "5 %), most likely g"),
     ],
 )
 def test_functions_that_make_up_a_tenth_of_the_change_are_named(
@@ -205,14 +206,14 @@ def test_functions_that_make_up_a_tenth_of_the_change_are_named(
     named = replace(line, cost=replace(line.cost, explains=0.1))
     text = headline(replace(made, lines=(elsewhere, little, named)))
     place = "10 % of it at src/norm.c:221-224 (changed here, 30.0 → 110 µs/token)"
-    assert text == headline(made).replace("5), ", f"5), {place}, ")
+    assert text == headline(made).replace("5 %), ", f"5 %), {place}, ")
 
 
 def test_noise_states_width_reason_and_remedy() -> None:
     old = baseline(process={"pressure": 22.0})
     text = headline(judge_stored(old, evidence(NOISY, process={"pressure": 20.0})))
     assert re.fullmatch(
-        r"inconclusive: \d+\.\d % \w+ \(\d+\.\d % slower … \d+\.\d % faster, threshold 5\) "
+        r"inconclusive: \d+\.\d % \w+ \(\d+\.\d % slower … \d+\.\d % faster, threshold 5 %\) "
         r"after 6 processes; CPU pressure was 20 %; could have seen \d+\.\d %; "
         r"measure again when less runs beside it, or give it more time \(--flamegate-budget\), "
         r"or allow a drop of \d+ %, which can be decided here",
@@ -248,7 +249,7 @@ def test_an_unjudged_verdict_gives_its_first_reason() -> None:
 def test_pairs_are_named_as_pairs() -> None:
     noisy = [0.2 * (-1) ** i + 0.001 * i for i in range(6)]
     text = headline(judge_paired(*sides(noisy)))
-    assert ", threshold 5) after 6 pairs; " in text
+    assert ", threshold 5 %) after 6 pairs; " in text
     assert text.endswith("; give it more time (--flamegate-budget)")
     unknown = replace(judge_stored(baseline(), evidence()), smallest_detectable_pct=None)
     assert "could have seen" not in headline(unknown)

@@ -123,7 +123,7 @@ def test_the_answer_comes_first_then_the_change_then_the_picture() -> None:
     assert page == run_markdown(compared)
     lines = page.splitlines()
     assert lines[0] == "# Flame graph: decode"
-    assert lines[2].startswith("**regressed: 6.2 % slower (5.1 … 7.4, threshold 5)")
+    assert lines[2].startswith("**regressed: 6.2 % slower (5.1 … 7.4 %, threshold 5 %)")
     assert lines[4:7] == ["## What changed", "", "![What changed in decode](diff.svg)"]
     assert re.findall(r"^(?:## |<details><summary>)(.*?)(?:</summary>)?$", page, re.MULTILINE) == [
         "What changed", "Where it went (µs/token)", "Lines (µs/token)", "Calls (exact)",

@@ -152,7 +152,7 @@ def column(found: Section, index: int = 0) -> list[str]:
 def test_a_regression_reads_in_ten_seconds() -> None:
     base = factory.evidence(commit=replace(factory.COMMIT, revision="1234567890"))
     assert section(verdicts.regressed(), factory.evidence(), base) == (
-        "regressed: 6.2 % slower (5.1 … 7.4, threshold 5), all of it in rms_norm\n"
+        "regressed: 6.2 % slower (5.1 … 7.4 %, threshold 5 %), all of it in rms_norm\n"
         "  Where it went (µs/token)  before  after   change  part of the change  "
         "share of the samples\n"
         "    rms_norm                    62    181  +119 ±9  98 %                3.2 % → 8.8 %\n"
@@ -189,7 +189,7 @@ def test_pairs_add_their_phases_on_the_wall_clock() -> None:
     assert "  80 % of the change is explained by rms_norm and quantize.\n" in text
     phases = text.partition("  Phases (not gated)")[2].splitlines()[1:3]
     assert phases[0].split("  ")[-2:] == ["no certain change", "2.0 % slower … 1.1 % faster"]
-    assert phases[1].endswith("6.2 % slower       5.1 … 7.4")
+    assert phases[1].endswith("6.2 % slower       5.1 … 7.4 %")
     # Three pairs of a short prefill: no reader learns from "99.7 % slower … 18973.7 % faster".
     found = verdicts.in_pairs()
     wide = replace(found.phases[0], ci_low_pct=-99.7, ci_high_pct=18_973.7)
