@@ -29,8 +29,8 @@ def run(parsed: argparse.Namespace) -> int:
         present.require_writable(settings.report)
     entries = choose_entries(settings, parsed.workloads)
     file, declared = common.read_declarations(settings)
-    empty_file = None if declared or parsed.workloads else file
-    outcomes = gate_all(settings, entries, require_possible=True, empty_file=empty_file)
+    undeclared = None if declared or parsed.workloads else file or settings.root
+    outcomes = gate_all(settings, entries, require_possible=True, undeclared=undeclared)
     hints = Hints(settings, as_command=True)
     views = [present.view_of(each, each.workload.node_name, hints) for each in outcomes]
     show_views(views, hints, parsed.workloads)
@@ -59,21 +59,22 @@ def gate_all(
     trees: tuple[Checkout, Checkout] | None = None,
     *,
     require_possible: bool = False,
-    empty_file: Path | None = None,
+    undeclared: Path | None = None,
 ) -> list[Outcome]:
     """Gate one workload after another, with progress on standard error.
 
     A declaration with an error is an outcome too, and the other workloads are measured. ``trees``
     are checkouts of base and head, to measure in. What keeps all workloads from being measured is
     an outcome of each, or one error at the start if ``require_possible`` is set.
-    ``empty_file`` is a workload file that declares none, if that is why these are measured.
+    ``undeclared`` is the workload file or the directory that declares none, if that is why these
+    are measured.
     """
     session = Session(settings, stream_progress(sys.stderr), as_command=True, trees=trees)
     workloads = [each for each in entries if isinstance(each, Workload)]
     if require_possible:
         session.require_possible(workloads)
-    if empty_file is not None:
-        session.announce_embedded(empty_file)
+    if undeclared is not None:
+        session.announce_embedded(undeclared)
     common.print_text(session.preamble(workloads))
     session.announce(workloads)
     try:

@@ -135,12 +135,8 @@ class Gatekeeper:
             raise pytest.UsageError(str(error)) from None
         selection = self.selection
         is_default = selection.wanted is None and not selection.declarations.entries
-        if (
-            selection.file
-            and is_default
-            and any(isinstance(e, WorkloadItem) for e in session.items)
-        ):
-            self.session.announce_embedded(selection.file)
+        if is_default and any(isinstance(each, WorkloadItem) for each in session.items):
+            self.session.announce_embedded(selection.file or self.settings.root)
         self.session.announce(workloads)
 
     def _plan(self, items: list[pytest.Item]) -> list[Workload]:

@@ -9,6 +9,7 @@ from pytest_flamegate.config.settings import Settings
 from pytest_flamegate.config.thresholds import DEFAULT_SHARE_PP, Thresholds
 from pytest_flamegate.config.workload import Workload
 from pytest_flamegate.core.errors import FlamegateError, UsageError, system_errors
+from pytest_flamegate.core.files import is_file
 from pytest_flamegate.core.locks import machine_lock
 from pytest_flamegate.core.progress import Progress, clock_time, terminable
 from pytest_flamegate.engines.declare import InvalidWorkload
@@ -19,6 +20,7 @@ from pytest_flamegate.gate.verdict import Verdict, headline
 from pytest_flamegate.observe.scratch import sweep_scratch
 from pytest_flamegate.observe.worktree import Checkout, require_commit
 from pytest_flamegate.receipt import Grade
+from pytest_flamegate.report.text import visible
 from pytest_flamegate.run import schedule
 from pytest_flamegate.run.measure import INTERIM_ANALYSES, measure
 from pytest_flamegate.run.pictures import draw
@@ -103,10 +105,14 @@ class Session:
         busy = " (longer while this machine is busy, as it is now)" * bool(schedule.describe_load())
         self.progress.announce(f"{number}, {about}{each}{more}{busy}")
 
-    def announce_embedded(self, file: Path) -> None:
-        """Announce that the embedded workloads are measured because ``file`` declares none."""
+    def announce_embedded(self, place: Path) -> None:
+        """Announce that the embedded workloads are measured because ``place`` declares none.
+
+        It is the workload file, or the directory that has no such file: perhaps the wrong one.
+        """
+        name = visible(place.name if is_file(place) else str(place), 1000)
         self.progress.announce(
-            f"{file.name} declares no workload, so those of the embedded model are measured "
+            f"{name} declares no workload, so those of the embedded model are measured "
             "(flamegate init writes a file for an engine of yours)"
         )
 

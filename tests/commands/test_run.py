@@ -107,13 +107,17 @@ def test_a_declaration_with_an_error_does_not_block_the_others(
     assert (project / ".flamegate/latest/1tok/verdict.json").exists()
 
 
-def test_a_file_without_a_workload_is_announced(
-    project: Path, world: fakes.World, command: Command
+@pytest.mark.parametrize("has_file", [True, False])
+def test_a_project_without_a_workload_is_announced(
+    project: Path, world: fakes.World, command: Command, has_file: bool
 ) -> None:
     (project / "flamegate.toml").write_text("# nothing yet\n")
+    if not has_file:
+        (project / "flamegate.toml").unlink()
     for arguments, times in ((), 1), (("10tok",), 0):
         ask("run", *arguments)
-        assert command.read().err.count("flamegate.toml declares no workload") == times
+        place = "flamegate.toml" if has_file else str(project)
+        assert command.read().err.count(f"flamegate: {place} declares no workload") == times
 
 
 TEMPLATE = """[workloads.two]

@@ -162,9 +162,12 @@ def test_embedded_workloads_load_the_conftest_of_the_directory_and_those_above(
 
 
 @pytest.mark.usefixtures("world")
-def test_a_file_without_a_workload_is_announced(project: Project) -> None:
-    said = "flamegate: flamegate.toml declares no workload, so those of the embedded model*"
-    project.declare("# nothing yet\n")
+@pytest.mark.parametrize("has_file", [True, False])
+def test_a_project_without_a_workload_is_announced(project: Project, has_file: bool) -> None:
+    place = "flamegate.toml" if has_file else str(project.path)
+    said = f"flamegate: {place} declares no workload, so those of the embedded model*"
+    if has_file:
+        project.declare("# nothing yet\n")
     project.ask("--flamegate", "--flamegate-budget=2").stdout.fnmatch_lines([said])
     for words in (("embedded::1tok",), ("test_a.py",)):
         project.write("test_a.py", "def test_run(flamegate): flamegate.run('1tok')\n")
