@@ -21,7 +21,7 @@ from pytest_flamegate.models.gguf import read_header
 from pytest_flamegate.observe.scratch import scratch_prefix
 from pytest_flamegate.receipt import store
 from pytest_flamegate.receipt.artifacts import ArtifactStore
-from pytest_flamegate.receipt.baseline import INTERACTIVE, LINES, PICTURE, StoredRun
+from pytest_flamegate.receipt.baseline import EVIDENCE, INTERACTIVE, LINES, PICTURE, StoredRun
 from pytest_flamegate.report.markdown import GUIDE_TITLE, guide_readme, run_markdown
 from pytest_flamegate.report.run_report import RunReport
 from pytest_flamegate.report.source import source_lines
@@ -66,10 +66,12 @@ def run_annotate(parsed: argparse.Namespace) -> int:
         only = relative(path, settings.root)
         directory = parsed.measured or find_run(latest, only)
         if directory is None:
-            runs = sorted(each.parent.name for each in latest.glob(f"*/{LINES}"))
-            is_missing = is_name and not os.path.lexists(path)
-            remedy = suggest(only, runs) if is_missing and runs else ""
-            raise UsageError("E_NO_LINES", f"No run has a sample at a line of {only!a}.", remedy)
+            if not (runs := sorted(each.parent.name for each in latest.glob(f"*/{EVIDENCE}"))):
+                raise UsageError("E_NO_RUN", f"There is no run in {str(latest)!a}.")
+            if not os.path.lexists(path):
+                problem = f"There is neither a run nor a file {only!a}."
+                raise UsageError("E_NO_RUN", problem, suggest(only, runs))
+            raise UsageError("E_NO_LINES", f"No run has a sample at a line of {only!a}.")
     elif parsed.measured is not None:
         raise UsageError(
             "E_BAD_OPTION",

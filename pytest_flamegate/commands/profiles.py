@@ -214,6 +214,11 @@ def run_diff(parsed: argparse.Namespace) -> int:
 
 def _find_sides(directory: Path) -> tuple[Path, Path]:
     """Return the profiles of both sides of a run; raises ``E_NO_RUN`` if it has one side."""
+    if not os.path.lexists(directory):
+        problem = f"There is no file and no run {str(directory)!a}."
+        raise UsageError(
+            "E_NO_RUN", problem, "Give the directory of a run: .flamegate/latest/NAME."
+        )
     sides = StoredRun(directory, baseline.BASE), StoredRun(directory)
     if not all(each.has(baseline.FOLDED) for each in sides):
         raise UsageError(

@@ -20,7 +20,9 @@ from tests.workload.repositories import git
 
 
 def test_without_a_repository_nothing_is_checked(project: Path, command: Command) -> None:
-    assert "E_NO_REPOSITORY" in command(2, "check", "--base=main").err
+    printed = command(2, "check", "--base=main").err
+    assert "E_NO_REPOSITORY" in printed
+    assert "inside a clone of the project's repository" in printed
 
 
 @pytest.mark.parametrize("by_hash", [True, False], ids=["hash", "branch"])

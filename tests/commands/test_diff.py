@@ -116,6 +116,7 @@ def test_the_two_sides_of_one_run_are_compared(
     runs: tuple[Bundle, Bundle], tmp_path: Path, command: Command
 ) -> None:
     assert "E_NO_RUN" in command(2, "diff", "after").err
+    assert "E_NO_RUN: There is no file and no run 'nowhere'." in command(2, "diff", "nowhere").err
     base, head = runs
     sides = {"base-profile.folded": base.folded, "base-evidence.json": base.files["evidence.json"]}
     run = ArtifactStore(tmp_path).publish_run("4tok", {**head.files, **sides})

@@ -229,11 +229,22 @@ def test_annotate_takes_a_run_or_a_source_file(project: Path, capsys: Captured) 
     assert "E_BAD_OPTION: --run names the run of a source file" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("path", ["other.py", "/etc/passwd", "../k.py", "a\nb", "x" * 5000])
-def test_a_path_without_samples_is_an_error(project: Path, capsys: Captured, path: str) -> None:
+@pytest.mark.parametrize("path", ["other.py", "../k.py", "a\nb", "x" * 5000])
+def test_a_path_of_nothing_is_an_error(project: Path, capsys: Captured, path: str) -> None:
     show(project, "k.py:6 total\n")
     assert main(["annotate", path]) == 2
-    assert "E_NO_LINES" in capsys.readouterr().err
+    assert "E_NO_RUN: There is neither a run nor a file" in capsys.readouterr().err
+
+
+def test_a_file_without_samples_is_an_error(project: Path, capsys: Captured) -> None:
+    # Without a run no advice about the build helps.
+    assert main(["annotate", "toy"]) == main(["annotate", "k.py"]) == 2
+    assert capsys.readouterr().err.count("E_NO_RUN: There is no run in ") == 2
+    show(project, "k.py:6 total\n")
+    (project / "other.py").touch()
+    for path in ("other.py", "/etc/passwd"):
+        assert main(["annotate", path]) == 2
+        assert "E_NO_LINES" in capsys.readouterr().err
 
 
 def test_a_run_of_an_earlier_version_has_no_lines(project: Path, capsys: Captured) -> None:
