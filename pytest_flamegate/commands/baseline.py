@@ -101,7 +101,7 @@ def accept(parsed: argparse.Namespace) -> int:
             stored = RunStore(artifacts, machine_id(evidence.machine)).accept(name, files)
             accepted.append(relative(stored.path, settings.root))
             for warning in (*stored.warnings, *doubts):
-                common.print_text(warning)
+                common.print_text(f"{_visible(name)}: {warning}")
     finally:
         if accepted:
             common.print_text("\n".join(accepted_lines(accepted)))

@@ -46,7 +46,7 @@ def test_the_latest_run_is_accepted_listed_and_shown(
     assert name == "toy"
     place = f".flamegate/baselines/{machine}"
     assert command.read().out == (
-        "A doubtful baseline. F_NO_COMMIT: No commit names the measured code.\n"
+        "toy: A doubtful baseline. F_NO_COMMIT: No commit names the measured code.\n"
         f"accepted 1 baseline in {place}: toy. Commit it: git add {place}\n"
     )
     for path in latest.iterdir():

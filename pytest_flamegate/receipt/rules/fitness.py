@@ -85,7 +85,8 @@ def _check_commit(case: Submission) -> Iterator[str]:
     if commit is None:
         yield "No commit names the measured code."
     elif commit.uncommitted:
-        yield f"{commit.uncommitted} file(s) differed from the commit."
+        files = "1 file" if commit.uncommitted == 1 else f"{commit.uncommitted} files"
+        yield f"{files} differed from the commit."
 
 
 @REASONS.rule("F_MACHINE_BUSY", "The machine had time for the runs.")

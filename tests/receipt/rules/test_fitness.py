@@ -99,6 +99,13 @@ def test_an_honest_receipt_may_be_unusable_as_a_baseline(code: str, make: Make) 
     assert code in {notice.code for notice in answer.unfit}
 
 
+def test_files_that_differ_from_the_commit_are_counted() -> None:
+    for uncommitted, words in ((1, "1 file differed"), (2, "2 files differed")):
+        commit = Commit("a" * 40, "main", uncommitted)
+        messages = [each.message for each in verify(bundle().with_evidence(commit=commit)).unfit]
+        assert f"{words} from the commit." in messages
+
+
 def test_each_rule_is_tried() -> None:
     tried = {code for code, _ in (*SUSPICIOUS, *UNUSABLE)}
     assert {rule.code for rule in (*SUSPICIONS, *REASONS)} <= tried
