@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -31,6 +32,7 @@ if TYPE_CHECKING:  # heavy, and needed only for a replay
     from pytest_flamegate.run.replay import Replaying
 
 _SOURCE_REF = "refs/heads/main"
+_HASH = re.compile("[0-9a-f]{1,64}")
 _REPLAY_OPTIONS = ("replay_untrusted", "model", "budget", "config")
 
 
@@ -139,10 +141,34 @@ def _make_verify(parsed: argparse.Namespace) -> Callable[..., Verification]:
     return partial(
         verify_receipt,
         require_gpu_kernels=parsed.require_gpu_kernels,
-        commit=parsed.commit,
+        commit=parsed.commit if parsed.commit is None else _find_commit(parsed.commit, repository),
         workload=parsed.workload and common.get_workload_name(parsed.workload),
         **common.read_requirements(parsed),
     )
+
+
+def _find_commit(name: str, repository: Path | None) -> str:
+    """Return the hash of the commit ``name``: itself, or what it names in ``repository``.
+
+    Raises ``UsageError`` ``E_BAD_OPTION`` for a name that git cannot resolve there.
+    """
+    if _HASH.fullmatch(name):
+        return name
+    if repository is None:
+        raise errors.UsageError(
+            "E_BAD_OPTION",
+            f"--commit is {name!r}, and a receipt names its commit by the hash.",
+            "Give the hash (git rev-parse HEAD), or add --repository DIR, which knows the name.",
+        )
+    found = git.resolve(repository, name)
+    if found is None:
+        raise errors.UsageError(
+            "E_BAD_OPTION",
+            f"--commit is {name!r}, which names no commit of the repository at "
+            f"{str(repository)!a}.",
+            "Give the full hash.",
+        )
+    return found
 
 
 def _require_verdict(answer: ReceiptAnswer) -> ReceiptAnswer:

@@ -144,6 +144,14 @@ def test_a_judge_can_ask_for_the_verdict_and_the_repository(
     repository = (*verify[:2], f"--repository={repo.path}")
     repo.run(0, *repository)
     git(repo.path.parent, "init", "-q", "another")
+    # A name is one of that repository.
+    repo.run(0, *repository, "--commit=HEAD")
+    assert "E_OTHER_COMMIT" in repo.run(3, *repository, "--commit=HEAD~1").out
+    for name in ("nowhere", "--all"):
+        failed = repo.run(2, *repository, f"--commit={name}")
+        assert f"E_BAD_OPTION: --commit is {name!r}, which names no commit" in failed.err
+    failed = repo.run(2, *verify[:2], "--commit=HEAD")
+    assert "E_BAD_OPTION: --commit is 'HEAD', and a receipt names its commit by" in failed.err
     another = f"--repository={repo.path.parent / 'another'}"
     assert "E_OTHER_COMMIT" in repo.run(3, *verify[:2], another).out
     git(repo.path.parent, "clone", "-q", "--bare", str(repo.path), "bare")
