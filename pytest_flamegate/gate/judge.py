@@ -322,12 +322,13 @@ def _no_baseline_reasons(
 
 def _explain_no_lines(costs: Sequence[CostChange]) -> Reason:
     message = "The profiles name no line of this project, so no line explains the change."
-    if any(each.name.startswith(_INTERPRETER) for each in costs):
-        message += (
-            " They show the Python interpreter from inside; py-spy shows its functions and lines: "
-            '--flamegate-profiler=py-spy, or frames = "python" for a server.'
-        )
-    return Reason("I_NO_LINES", message)
+    if not any(each.name.startswith(_INTERPRETER) for each in costs):
+        return Reason.advise("I_NO_LINES", message)
+    advice = (
+        " They show the Python interpreter from inside; py-spy shows its functions and lines: "
+        '--flamegate-profiler=py-spy, or frames = "python" for a server.'
+    )
+    return Reason("I_NO_LINES", message + advice)
 
 
 def _combine_decisions(signals: Sequence[Signal], reasons: Sequence[Reason]) -> VerdictName:

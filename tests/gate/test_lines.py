@@ -231,6 +231,8 @@ def test_a_certain_change_without_any_line_says_so(
     verdict = checked(judge(run, PairedBase(base), GatePolicy(Thresholds())))
     assert (verdict.verdict == "regressed") == is_slower
     assert {code for code in codes(verdict) if "LINES" in code} == expected
+    advised = [each.message for each in verdict.reasons if each.code == "I_NO_LINES"]
+    assert all("Build with -g (C, C++) or debug = true (Rust)" in each for each in advised)
 
 
 def test_without_lines_a_python_program_is_named() -> None:
