@@ -111,7 +111,7 @@ OPTIONS = (
         "budget",
         "number",
         f"measuring time for each workload in seconds (default {DEFAULT_BUDGET_S:g}; against a "
-        f"revision it ends at the first answer, and after {COMPARE_BUDGET_S:g} at the latest, or "
+        f"revision it ends at the first answer, and after about {COMPARE_BUDGET_S:g}, or "
         f"{FINE_COMPARE_BUDGET_S:g} if the threshold is below {FINE_PCT:g} %%)",
         "SECONDS",
         limits=(1.0, 86_400.0),

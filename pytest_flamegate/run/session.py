@@ -94,13 +94,14 @@ class Session:
         is_pair = settings.against is not None
         budgets = [settings.budget_of(each, compare=is_pair) for each in workloads]
         number = f"{len(budgets)} workload{'s' * (len(budgets) != 1)}"
-        about = f"{'at most' if is_pair else 'about'} {clock_time(sum(budgets))}"
+        # Four pairs and three profiles are always measured, however long they take.
+        about = f"{'up to about' if is_pair else 'about'} {clock_time(sum(budgets))}"
         each = f", {budgets[0]:g} s each" if len(budgets) > 1 and len(set(budgets)) == 1 else ""
         more = ", plus builds" if is_pair else ""
         if pairs_s := sum(map(self._doubt_s, workloads)):
             more = (
-                f"; up to {clock_time(sum(budgets) + pairs_s)} if a doubtful result is measured "
-                "again, in pairs with its baseline's commit"
+                f"; up to about {clock_time(sum(budgets) + pairs_s)} if a doubtful result is "
+                "measured again, in pairs with its baseline's commit"
             )
         busy = " (longer while this machine is busy, as it is now)" * bool(schedule.describe_load())
         self.progress.announce(f"{number}, {about}{each}{more}{busy}")
@@ -204,7 +205,7 @@ class Session:
         most = clock_time(self._doubt_s(task.workload))
         self.progress.announce(
             f"{task.workload.name}: {headline(verdict).rstrip('.')}; so the baseline's commit "
-            f"{commit[:12]} is measured in pairs with it, at most {most} more"
+            f"{commit[:12]} is measured in pairs with it, up to about {most} more"
         )
         sentence = headline(verdict)
         if verdict.differences:

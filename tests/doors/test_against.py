@@ -53,7 +53,7 @@ def test_the_slower_commit_fails_and_the_base_stands_beside_it(
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines(
         [
-            "flamegate: 1 workload, at most 0:50, plus builds*",
+            "flamegate: 1 workload, up to about 0:50, plus builds*",
             "  evidence  .flamegate/latest/toy/diff.svg · *",
             "FAILED flamegate.toml::toy - regressed: 2*% slower*",
         ]

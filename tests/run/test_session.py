@@ -352,17 +352,18 @@ def test_time_for_pairs_is_announced_if_a_baseline_may_leave_a_doubt(
     world.token_ns = round(1.2 * fakes.TOKEN_NS)
     first, _, doubt, *_ = announced()
     assert first.endswith(
-        "; up to 1:20 if a doubtful result is measured again, in pairs with its baseline's commit"
+        "; up to about 1:20 if a doubtful result is measured again, in pairs with its baseline's "
+        "commit"
     )
     assert checkout
     assert doubt.startswith("announce toy: regressed: ")
-    assert doubt.endswith(" is measured in pairs with it, at most 0:50 more")
+    assert doubt.endswith(" is measured in pairs with it, up to about 0:50 more")
 
 
 def test_the_longest_time_of_pairs_is_announced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    expected = "announce 2 workloads, at most 1:40, 50 s each, plus builds"
+    expected = "announce 2 workloads, up to about 1:40, 50 s each, plus builds"
     busy = " (longer while this machine is busy, as it is now)"
     for load, more in (("", ""), (", longer", busy)):
         monkeypatch.setattr(schedule, "describe_load", lambda load=load: load)
