@@ -204,8 +204,7 @@ def _read_case(
                 f"The base {parsed.base} is the commit that is checked ({base.revision[:12]})."
             )
         known, waivers = (read_waivers(each.move(settings.directory)) for each in (base, head))
-        # A change of a waiver that was merged is no new waiver.
-        own = find_new(waivers, known)
+        own = find_new(waivers, known, root, base.revision)
         merged = tuple(each for each in waivers if each not in own)
         required, declared = (each.read_declarations(settings) for each in (base, head))
         base_name = f"The base {base.revision[:12]}"
@@ -339,8 +338,8 @@ def _require_clean(root: Path) -> Commit:
             "Run the check inside a clone of the project's repository.",
         )
     # Artifacts are not counted as files of the code, but an accepted slowdown has to be committed.
-    places = f":(glob)**/{ARTIFACTS}/waivers/**"
-    waived = query(root, "status", "--porcelain", "-uall", "--", places, timeout_s=SCAN_S)
+    options = "--porcelain", "-uall", "--ignored", "--", f":(glob)**/{ARTIFACTS}/waivers/**"
+    waived = query(root, "status", *options, timeout_s=SCAN_S)
     # None if git has failed: what it would have listed is unknown.
     if commit.uncommitted or waived != "":
         changed = [

@@ -142,6 +142,11 @@ def resolve(directory: Path, rev: str) -> str | None:
     return query(directory, "rev-parse", "-q", "--verify", f"{rev}^{{commit}}")
 
 
+def is_ancestor(directory: Path, commit: str, other: str) -> bool:
+    """Return whether ``commit`` is ``other``, or one before it; False if either is not known."""
+    return query(directory, "merge-base", "--is-ancestor", commit, other) is not None
+
+
 def digest_files(directory: Path) -> dict[Path, str]:
     """Return the sha256 of every tracked file, also of submodules, without artifacts of ours.
 

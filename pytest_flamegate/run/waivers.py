@@ -17,6 +17,7 @@ from msgspec import Meta
 
 from pytest_flamegate.config.workload import parse_toml, read_toml_bytes
 from pytest_flamegate.core.errors import ReceiptError, UsageError
+from pytest_flamegate.core.git import is_ancestor
 from pytest_flamegate.core.json import NonEmpty, Sha256, decode_plain
 from pytest_flamegate.gate.rule import BRICK, CALLS, Signal
 from pytest_flamegate.gate.verdict import Verdict
@@ -174,10 +175,19 @@ def _is_accepted(signal: Signal, limits: Sequence[tuple[str, float]]) -> bool:
     return bool(sizes) and (size or 0.0) <= max(sizes)
 
 
-def find_new(waivers: Sequence[Waiver], merged: Collection[Waiver]) -> tuple[Waiver, ...]:
-    """Return the waivers that are not among those merged before; a changed one is no new one."""
+def find_new(
+    waivers: Sequence[Waiver], merged: Collection[Waiver], root: Path, base: str
+) -> tuple[Waiver, ...]:
+    """Return the waivers that are not among those merged before; a changed one is no new one.
+
+    Nor is one of a change that the commit ``base`` has already.
+    """
     known = {(each.workload, each.head) for each in merged}
-    return tuple(each for each in waivers if (each.workload, each.head) not in known)
+    return tuple(
+        each
+        for each in waivers
+        if (each.workload, each.head) not in known and not is_ancestor(root, each.head, base)
+    )
 
 
 def find_excess(

@@ -100,6 +100,32 @@ def test_a_slowdown_is_accepted_in_the_change_that_brings_its_waiver(
         assert "E_BAD_WAIVER" in repo.check(2, base="HEAD~3").err
 
 
+def test_a_waiver_that_git_ignores_is_in_no_commit(repo: Repository) -> None:
+    (repo.path / ".gitignore").write_text(".flamegate\n")
+    base = repo.declare()
+    repo.world.token_ns = SLOWER_NS
+    (repo.path / "other.py").write_text("")
+    repo.git("add", "other.py")
+    repo.git("commit", "-qm", "a change")
+    repo.check(1, base=base)
+    repo.run(0, *ACCEPT)
+    printed = repo.check(2, base=base).err
+    assert "E_UNCOMMITTED" in printed
+    assert ".flamegate/waivers/toy" in printed
+
+
+def test_a_waiver_of_a_slowdown_of_the_base_accepts_no_other_one(repo: Repository) -> None:
+    start = repo.declare()
+    repo.world.token_ns = SLOWER_NS
+    base = repo.commit()
+    repo.check(1, base=start)
+    repo.run(0, *ACCEPT)
+    repo.commit()
+    repo.check(0, base=start)
+    repo.check(1, base=base)
+    assert "accepted" not in repo.sentence()
+
+
 @pytest.mark.parametrize("linked", [".flamegate/waivers", ".flamegate/waivers/toy.toml"])
 def test_a_linked_waiver_is_an_error(repo: Repository, linked: str) -> None:
     """Who may change the target of a link is not who may change a waiver."""
