@@ -73,6 +73,8 @@ class Child:
         self.pid = pid
         self.returncode: int | None = None
         self.usage: resource.struct_rusage | None = None
+        self.left_cpu_ns = 0
+        """The CPU time of processes that it left behind, known once ``end`` has reaped them."""
         self.marker = marker
         self._output = output
         self._process = process
@@ -191,12 +193,12 @@ class Child:
         """Reap adopted zombies, which have no marker any more.
 
         Other code waits for children that this process had before, that another ``Child`` started
-        or that are in its own session.
+        or left behind in its session, or that are in the session of this process.
         """
-        mine = os.getsid(0)
         with _REGISTERING:
+            others = {os.getsid(0), *_ROOTS} - {self.pid}
             for pid, session in process_system.find_children().items():
-                if session != mine and pid not in self._before and pid not in _ROOTS:
+                if session not in others and pid not in self._before and pid not in _ROOTS:
                     self._is_alive(pid)
 
     def _is_alive(self, pid: int) -> bool:
@@ -204,7 +206,9 @@ class Child:
         if pid == self.pid:
             return self.poll() is None
         with contextlib.suppress(ChildProcessError):
-            if os.waitpid(pid, os.WNOHANG)[0] == pid:
+            found, _, usage = os.wait4(pid, os.WNOHANG)
+            if found == pid:
+                self.left_cpu_ns += int((usage.ru_utime + usage.ru_stime) * 1e9)
                 return False
         return process_system.is_alive(pid)
 

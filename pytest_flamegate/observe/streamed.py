@@ -27,6 +27,9 @@ TimedToken = tuple[str, ClockReading]
 _READ_BYTES = 65536
 _MIN_DECODE_PIECES = 3
 _MIN_DECODE_NS = 2_000_000
+_MOST_LEFT = 0.1
+"""The part of all CPU time that processes which a program left behind may have used unseen. More
+counts as work of the decode: nobody knows when they did it, and it may have been for the answer."""
 _MAX_LAST_OUTPUT_NS = 10_000_000
 """How long the output of a program that has ended may take to be read. Later, a child that it left
 behind writes it, and that the program does not sleep says nothing."""
@@ -37,8 +40,8 @@ class ProgramRun:
     """One run of a program: its tokens, the times they were read, and the cost of the process.
 
     Attributes:
-        interval: From the start to the last token, and all work of the process and of the children
-            that it waited for until its end.
+        interval: From the start to the last token, and all work until the end of the process: its
+            own, that of the children it waited for, and of those that it left behind.
         decode: From the first token to the last. None if the output came in too few pieces to
             separate it.
         window_ns: The monotonic times of the first and the last token; None if ``decode`` is.
@@ -131,9 +134,6 @@ def run_program(
         child.end()
     readings = [at for _, at in stream.tokens]
     all_sleeps = usage.ru_nvcsw if usage is not None and not wrapped else None
-    decode = None
-    if not stream.started_outside:
-        decode = _separate_decode(readings, workload.threads, all_sleeps)
     counters, total_cpu_ns = stream.counters, 0
     if usage is not None:
         total_cpu_ns = int((usage.ru_utime + usage.ru_stime) * 1e9)
@@ -143,6 +143,12 @@ def run_program(
             counters = replace(
                 counters, voluntary_switches=usage.ru_nvcsw, involuntary_switches=usage.ru_nivcsw
             )
+    # What processes that it left behind used, as far as no reading has it.
+    unseen_ns = total_cpu_ns + child.left_cpu_ns - readings[-1].cpu_ns
+    left_ns = max(0, min(child.left_cpu_ns, unseen_ns))
+    decode = None
+    if not stream.started_outside:
+        decode = _separate_decode(readings, workload.threads, all_sleeps, left_ns)
     # Accounted at the end for a wrapped program, and one that ended before it could be read.
     if wrapped or readings[-1].cpu_ns == 0:
         interval = Interval(ended_ns - began_ns, total_cpu_ns, None)
@@ -150,6 +156,7 @@ def run_program(
         interval = _whole_interval(
             began_ns, readings[-1], ended_ns, total_cpu_ns, workload, has_decode=decode is not None
         )
+    interval = add_late_work(interval, left_ns)
     run = ProgramRun(
         pid=stream.pid,
         started_ticks=stream.started_ticks,
@@ -282,8 +289,7 @@ class _OutputStream:
             self._step_inside()
         # Before the clocks: a sleep that begins after it is one more at the next reading.
         sleeps, has_ended = clocks.count_sleeps(self.pid)
-        if not self._children and (sleeps is None or not self.reader.begun):
-            # A program that sleeps may wait for a child. A tree takes twice as long to read.
+        if not self._children:  # a tree takes twice as long to read
             self._children = read_children(self.pid)
         if has_ended:
             now_ns = time.monotonic_ns()
@@ -362,11 +368,12 @@ def _whole_interval(
 
 
 def _separate_decode(
-    readings: Sequence[ClockReading], threads: int, all_sleeps: int | None
+    readings: Sequence[ClockReading], threads: int, all_sleeps: int | None, left_ns: int
 ) -> Interval | None:
     """Return the interval from the first token to the last if that is the decode.
 
-    A program that buffers its output has decoded before its first token is read.
+    A program that buffers its output has decoded before its first token is read. ``left_ns`` is the
+    CPU time of processes that it left behind.
     """
     if len({each.at_ns for each in readings}) < min(_MIN_DECODE_PIECES, max(2, len(readings))):
         return None
@@ -374,4 +381,7 @@ def _separate_decode(
     if all_sleeps is not None:
         interval = readings[0].interval_to_if_awake(readings[-1], all_sleeps)
     interval = interval or readings[0].interval_to(readings[-1], threads=threads)
-    return interval if interval.wall_ns >= _MIN_DECODE_NS and interval.cpu_ns > 0 else None
+    if interval.wall_ns < _MIN_DECODE_NS or interval.cpu_ns == 0:
+        return None
+    is_much = left_ns > _MOST_LEFT * (readings[-1].cpu_ns + left_ns)
+    return add_late_work(interval, left_ns) if is_much else interval

@@ -346,6 +346,19 @@ for token in range(TOKENS):
 _WASTE = "work(2_000 * TOKENS)"
 _CHILD = f"child = os.fork()\nif not child:\n    {_WASTE}\n    os._exit(0)"
 EVEN_PROGRAM = _PROGRAM_WITH_WORK.format(before="", after="")
+_SPINS_BESIDE_ITS_CHILDREN = _PROGRAM_WITH_WORK.replace(
+    "    print(work(9_000) + token, flush=True)",
+    "    x = work(9_000) if token < 10 else 0\n"
+    "    while not x:\n        x = int.from_bytes(done[4 * token : 4 * token + 4], 'big')\n"
+    "    os.write(1, b'%d\\n' % (x + token))\n"
+    "    for part in range(3 if token == 9 else 0):\n"
+    "        if not os.fork():\n"
+    "            os.setsid()\n"
+    "            for each in range(10 + part, TOKENS, 3):\n"
+    "                work(9_000)\n"
+    "                done[4 * each : 4 * each + 4] = work(9_000).to_bytes(4, 'big')\n"
+    "            os._exit(0)",
+).format(before="import mmap\n\ndone = mmap.mmap(-1, 4 * TOKENS)", after="os._exit(0)")
 OUTSIDE_OF_DECODE = {
     "before-the-first-token": _PROGRAM_WITH_WORK.format(before=_WASTE, after=""),
     "after-the-last-token": _PROGRAM_WITH_WORK.format(before="", after=_WASTE),
@@ -368,6 +381,7 @@ OUTSIDE_OF_DECODE = {
         "    if token >= 40:\n        even(rounds)\n    return even(rounds)\n",
         after="",
     ),
+    "spins-beside-its-children": _SPINS_BESIDE_ITS_CHILDREN,
     "sleeps-beside-a-short-thread": _PROGRAM_WITH_WORK.format(
         before="import threading\nimport time\n"
         "thread = threading.Thread(target=work, args=(200_000,))\nthread.start()\nthread.join()\n"

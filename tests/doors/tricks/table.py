@@ -560,6 +560,11 @@ MEASURED = (
                 "regressed or E_WHOLE_SLOWER or E_CLOCK_CONFLICT",
             ),
             (
+                "spins-beside-its-children",
+                "never sleeps; children of other sessions, which it does not wait for, compute",
+                "regressed or E_WHOLE_SLOWER",
+            ),
+            (
                 "sleeps-beside-a-short-thread",
                 "sleeps before its first token, and has had a thread of some milliseconds",
                 "E_WHOLE_SLOWER",
