@@ -350,17 +350,13 @@ def read_proc(pid: int | str, name: str) -> bytes:
 _LOCAL_NAMES = frozenset({"localhost", "ip6-localhost"})
 
 
-def find_listeners(port: int, among: set[int] | None = None) -> set[int]:
-    """Return the processes that listen at a TCP port, only those in ``among`` if it is given.
-
-    Processes of other users may be missing.
-    """
+def find_listeners(port: int) -> set[int]:
+    """Return the processes that listen at a TCP port; those of other users may be missing."""
     with suppress(psutil.Error, OSError, RuntimeError):
         return {
             each.pid
             for each in psutil.net_connections("tcp")
             if each.pid is not None
-            and (among is None or each.pid in among)
             and each.status == psutil.CONN_LISTEN
             and each.laddr[1:] == (port,)
         }

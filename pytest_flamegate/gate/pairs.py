@@ -231,7 +231,13 @@ def _describe(log_time: float) -> str:
 
 
 def describe_size_alone(base: PairedSide, head: PairedSide) -> str | None:
-    """State the size of a change by pairs that did not share a core; None if it is uncertain."""
+    """State the size of a change by pairs that did not share a core; None if it is uncertain.
+
+    It is unknown if the decode of one side alone is separated from its start.
+    """
+    blocks = [block for side in (base, head) for run in side.timed for block in run.blocks]
+    if len({block.decode is None for block in blocks}) > 1:
+        return None
     pairs = pair_differences(base, head)
     found = trimmed_mean([pair.quiet for pair in pairs])
     change_pct = rate_change_pct(found.mean_diff)

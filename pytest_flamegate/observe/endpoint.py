@@ -61,7 +61,7 @@ class EndpointProcess(engine_process.EngineProcess):
         """Wait for the server, find the process that computes, and see how it sends tokens."""
         if self._child is not None:
             self._await_answer(time.monotonic() + self._workload.timeout_s)
-            self._require_own_port()
+            self._require_own_port(self._child)
             self.load_ns = time.monotonic_ns() - self._began_ns
         self._server_pid = self.pid
         self._model = self._plan.served_model or self._client.find_model()
@@ -111,11 +111,11 @@ class EndpointProcess(engine_process.EngineProcess):
             self._child.end()
             raise
 
-    def _require_own_port(self) -> None:
+    def _require_own_port(self, child: process.Child) -> None:
         """Raise an error if another process took the port before the server did."""
-        own = process_system.find_listeners(self._port, process_system.find_descendants(self.pid))
-        if not own and (others := process_system.find_listeners(self._port)):
-            pids = ", ".join(map(str, sorted(others)))
+        found = process_system.find_listeners(self._port)
+        if found and found.isdisjoint(process_system.find_tree(self.pid, child.marker)):
+            pids = ", ".join(map(str, sorted(found)))
             raise ToolError(
                 "E_PORT_TAKEN",
                 f"Port {self._port}, given to the server of {self._workload.name!r}, is answered "

@@ -221,6 +221,22 @@ def test_a_port_that_another_process_took(monkeypatch: pytest.MonkeyPatch) -> No
             observer(stays).run_timed(0.05)
 
 
+def test_a_list_of_connections_that_fails_once_takes_no_port(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As it does now and then while other processes end."""
+    real, errors = psutil.net_connections, [RuntimeError("gone")]
+
+    def list_connections(kind: str) -> list[Any]:
+        if errors:
+            raise errors.pop()
+        return list(real(kind))
+
+    monkeypatch.setattr(psutil, "net_connections", list_connections)
+    observer(server_workload()).run_timed(0.05)
+    assert not errors
+
+
 def test_nothing_answers_at_the_url() -> None:
     nowhere = f"http://127.0.0.1:{find_free_port('127.0.0.1')}"
     assert run_error(observer(server_workload(url=nowhere))).code == "E_UNREACHABLE"

@@ -27,6 +27,7 @@ from pytest_flamegate.gate.paired_rate import PairedBase, judge_paired_rate
 from pytest_flamegate.gate.pairs import (
     PairDifference,
     are_cores_busy,
+    describe_size_alone,
     find_busy_cores,
     find_disagreement,
     judge_whole,
@@ -385,6 +386,18 @@ def programs(longer: Sequence[float], decode: Sequence[float] = ()) -> tuple[Evi
     base, head = sides(decode)
     longer = [by - already for by, already in zip(longer, decode, strict=True)]
     return program(base, [0.0] * len(longer)), program(head, longer)
+
+
+def test_the_size_alone_is_of_the_same_part_of_both_programs() -> None:
+    base, head = programs([0.2] * 6, [0.2] * 6)
+    assert str(describe_size_alone(base, head)).startswith(
+        "Alone, one side after the other: 18.1 %"
+    )
+    runs = [
+        replace(run, blocks=tuple(replace(block, decode=None) for block in run.blocks))
+        for run in head.runs
+    ]
+    assert describe_size_alone(base, replace(head, runs=tuple(runs))) is None
 
 
 def around(change: float, noise: float, pairs: int = 6) -> list[float]:
