@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterable
 from itertools import chain, count
+from pathlib import Path
 from pkgutil import resolve_name
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -25,7 +26,8 @@ def load_engine(load: dict[str, Any]) -> Generate:
 
     ``load`` may have ``inject``, a function to slow with its extra percent (see ``inject.slow``),
     and ``kernel_trace``, ``torch`` or ``target`` with the directory for its traces. Raises
-    ``ToolError`` ``E_TARGET_NOT_FOUND``, or ``E_NO_LIBRARY`` if torch is to trace and is missing.
+    ``ToolError`` ``E_TARGET_NOT_FOUND``, ``E_OTHER_CODE`` if another copy of its package than the
+    directory's was imported, or ``E_NO_LIBRARY`` if torch is to trace and is missing.
     """
     tracer, directory = load.get("kernel_trace", (None, None))
     if directory is not None:
@@ -33,6 +35,8 @@ def load_engine(load: dict[str, Any]) -> Generate:
     # An injection must not find the standard library that this child itself uses.
     own = set(sys.modules)
     target, module = _import_target(load["target"], load["directory"])
+    if "checkout" not in load:
+        _require_own_code(load["target"].partition(":")[0].partition(".")[0], load["directory"])
     if "inject" in load:
         imported = [each for name, each in sys.modules.items() if name not in own]
         target = _slow_function(target, load, [*imported, module])
@@ -59,6 +63,34 @@ def _import_target(target: str, directory: str) -> tuple[Generate, ModuleType]:
     if not callable(function):
         raise ToolError("E_TARGET_NOT_FOUND", f"The target {target!r} is no function.")
     return function, sys.modules[module_name]
+
+
+def _require_own_code(package: str, directory: str) -> None:
+    """Raise ``E_OTHER_CODE`` if a module of ``package`` is an old copy, or that of another clone.
+
+    The results would be filed under the commit of the directory. A copy of the same source, as a
+    package that was installed from it has, is the same code.
+    """
+    top = Path(directory).resolve()
+    for name, module in list(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if name.partition(".")[0] != package or not str(file).endswith(".py"):
+            continue
+        imported = Path(str(file)).resolve()
+        if imported.is_relative_to(top):
+            continue
+        from pytest_flamegate.child.relocation import LAYOUTS
+
+        parts = name.split(".")
+        for layout in LAYOUTS:
+            place = top.joinpath(layout, *parts)
+            for own in (place.with_name(f"{place.name}.py"), place / "__init__.py"):
+                if own.is_file() and own.read_bytes() != imported.read_bytes():
+                    raise ToolError(
+                        "E_OTHER_CODE",
+                        f"{name} is imported from {imported}, which differs from {own}: other code "
+                        "than this directory's would be measured.",
+                    )
 
 
 def _suggest_function(error: ImportError | AttributeError) -> str:

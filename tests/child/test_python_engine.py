@@ -1,5 +1,6 @@
 """Targets of the engine python in a process of their own: tokens, errors, and nothing left."""
 
+import importlib
 import os
 import sys
 from collections.abc import Iterator
@@ -13,7 +14,7 @@ import pytest
 from pytest_flamegate.child import inject
 from pytest_flamegate.child.python import KERNEL_TRACE, load_engine
 from pytest_flamegate.child.serve import shuffle_heap
-from pytest_flamegate.core.errors import FlamegateError
+from pytest_flamegate.core.errors import FlamegateError, ToolError
 from pytest_flamegate.engines import engine
 from pytest_flamegate.engines.base import Served
 from pytest_flamegate.observe.observer import Observer
@@ -184,3 +185,33 @@ def test_processes_have_heaps_of_different_layouts() -> None:
     kept = [shuffle_heap() for _ in range(4)]
     assert len({len(each) for each in kept}) > 1
     assert all(sum(map(sys.getsizeof, each)) < 20_000_000 for each in kept)
+
+
+@pytest.mark.parametrize(
+    ("layout", "other", "refused"),
+    [
+        ("src", "", False),
+        ("src", "x = 1\n", True),
+        ("", "x = 1\n", True),
+        ("docs", "x = 1\n", False),
+    ],
+)
+def test_a_copy_of_the_package_that_differs_from_the_directory_is_not_measured(
+    layout: str, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, refused: bool
+) -> None:
+    """As of an old installation, or an editable one of another clone."""
+    source = "def generate(prompt, max_tokens):\n    yield 1\n"
+    directory, installed = tmp_path / "project", tmp_path / "installed"
+    for place, more in ((directory / layout, ""), (installed, other)):
+        (place / "copied").mkdir(parents=True)
+        (place / "copied/__init__.py").touch()
+        (place / "copied/model.py").write_text(source + more)
+    monkeypatch.setattr(sys, "path", [str(installed), *sys.path])
+    monkeypatch.setattr(sys, "modules", dict(sys.modules))
+    importlib.import_module("copied.model")
+    load = {"target": "copied.model:generate", "directory": str(directory)}
+    if not refused:
+        assert [*load_engine(load)("", 1)] == [1]
+        return
+    with pytest.raises(ToolError, match=r"E_OTHER_CODE.*installed/copied/model\.py, which differs"):
+        load_engine(load)
