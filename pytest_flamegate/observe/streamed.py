@@ -27,6 +27,7 @@ TimedToken = tuple[str, ClockReading]
 _READ_BYTES = 65536
 _MIN_DECODE_PIECES = 3
 _MIN_DECODE_NS = 2_000_000
+_NO_ENVIRONMENT_NS = 20_000_000
 _MOST_LEFT = 0.1
 """The part of all CPU time that processes which a program left behind may have used unseen. More
 counts as work of the decode: nobody knows when they did it, and it may have been for the answer."""
@@ -239,8 +240,12 @@ class _OutputStream:
         # The engine reports its count only at the end; until then tokens are bytes.
         self.counts_bytes = reader.unit == base.UNIT
         self.counters = clocks.ProcessCounters()
-        # A script may set variables before it turns into the program, so they are read again.
-        self.effective = engine_process.read_variables(child.pid, workload)
+        # A script may set variables before it turns into the program, so they are read again. For
+        # an instant of its start a process has none.
+        self.effective: Mapping[str, str] = {}
+        until_ns = time.monotonic_ns() + _NO_ENVIRONMENT_NS
+        while not self.effective and time.monotonic_ns() < until_ns:
+            self.effective = engine_process.read_variables(child.pid, workload)
         self.pid = child.pid
         self.started_ticks = clocks.read_start_ticks(child.pid)
         self.started_outside = False
