@@ -409,7 +409,7 @@ def _profile(
         for name, count in pooled.items()
         if count
     )
-    counted = sorted(pooled.items(), key=lambda entry: (-entry[1], entry[0]))
+    counted = sorted(pooled.items(), key=lambda entry: -entry[1])
 
     def spot(name: str, own: int, inclusive: int, module: str = "kernels.py") -> Hotspot:
         counts = (own, inclusive, own / samples, inclusive / samples)

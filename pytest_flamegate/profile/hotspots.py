@@ -110,12 +110,8 @@ def rank_hotspots(profile: Profile, cpu_s_per_token: float | None = None) -> tup
                 cpu_s_per_token=None if cpu_s_per_token is None else self_share * cpu_s_per_token,
             )
         )
-    return tuple(sorted(hotspots, key=get_rank))
-
-
-def get_rank(spot: Hotspot) -> tuple[int, int, str]:
-    """Return the key that hotspots are sorted by."""
-    return -spot.self_samples, -spot.inclusive_samples, spot.name
+    hotspots.sort(key=lambda spot: (-spot.self_samples, -spot.inclusive_samples, spot.name))
+    return tuple(hotspots)
 
 
 def no_samples_error(profiler: str, errors: int, lost: int) -> UndecidedError:

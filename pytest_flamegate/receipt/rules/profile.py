@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from pytest_flamegate.core.text import quote
-from pytest_flamegate.profile.hotspots import get_rank
 from pytest_flamegate.profile.stacks import WORKLOAD_ROOT
 from pytest_flamegate.receipt.metrics import cost_of
 from pytest_flamegate.receipt.reported import engine_kernels
@@ -150,6 +149,7 @@ def _check_hotspots(case: Submission) -> Iterator[str]:
     if profile is None or folded is None:
         return
     listed: set[str] = set()
+    frames = {(frame.name, frame.module, frame.kind) for frame in folded.frames}
     for hotspot in profile.hotspots:
         own = folded.self_samples.get(hotspot.name, 0)
         inclusive = folded.inclusive_samples.get(hotspot.name, 0)
@@ -159,11 +159,10 @@ def _check_hotspots(case: Submission) -> Iterator[str]:
                 f"{hotspot.inclusive_samples:,} inclusive samples; the folded profile has {own:,} "
                 f"and {inclusive:,}."
             )
-        frame = folded.frames.get(hotspot.name)
-        if frame is not None and (hotspot.module, hotspot.kind) != (frame.module, frame.kind):
+        if own + inclusive and (hotspot.name, hotspot.module, hotspot.kind) not in frames:
             yield (
-                f"The hotspot {quote(hotspot.name)} is {hotspot.kind} in {quote(hotspot.module)}; "
-                f"in the folded profile it is {frame.kind} in {quote(frame.module)}."
+                f"The hotspot {quote(hotspot.name)} is {hotspot.kind} in {quote(hotspot.module)}, "
+                "and the folded profile has no such frame."
             )
         if hotspot.name in listed:
             yield f"The hotspot {quote(hotspot.name)} is listed twice."
@@ -172,7 +171,7 @@ def _check_hotspots(case: Submission) -> Iterator[str]:
         if name not in listed:
             yield f"{quote(name)} has {inclusive:,} samples, but is not among the hotspots."
     for before, after in pairwise(profile.hotspots):
-        if get_rank(after) < get_rank(before):
+        if after.self_samples > before.self_samples:
             yield f"The hotspot {quote(after.name)} ranks above {quote(before.name)}, but follows."
 
 
@@ -187,6 +186,7 @@ def _check_shares(case: Submission) -> Iterator[str]:
     if profile is None:
         return
     cost_s = cost_of(profile.covers, case.evidence.metrics)
+    has_costs = any(hotspot.cpu_s_per_token is not None for hotspot in profile.hotspots)
     for hotspot in profile.hotspots:
         for kind, share, samples in (
             ("own", hotspot.self_share, hotspot.self_samples),
@@ -201,8 +201,8 @@ def _check_shares(case: Submission) -> Iterator[str]:
         stated_s = hotspot.cpu_s_per_token
         if stated_s is not None and cost_s is None:
             yield f"{quote(hotspot.name)} has a cost, but there is no metric of CPU time."
-        elif stated_s is None and cost_s is not None:
-            yield f"{quote(hotspot.name)} has no cost, but there is a metric of CPU time."
+        elif stated_s is None and has_costs:
+            yield f"{quote(hotspot.name)} has no cost, and other functions have one."
         elif stated_s is not None and cost_s is not None:
             own_s = hotspot.self_share * cost_s
             if abs(stated_s - own_s) > FIGURE_AGREEMENT * cost_s:

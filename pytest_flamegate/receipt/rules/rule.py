@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import chain, islice
 from typing import Generic, Literal, TypeVar, cast
@@ -272,15 +272,12 @@ def identify_metric(metric: Metric) -> tuple[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Folded:
-    """Samples in all, by leaf, and by name anywhere in a stack; ``problem`` if it is no profile.
-
-    ``frames`` has the heaviest frame of each name.
-    """
+    """Samples in all, by leaf, and by name anywhere in a stack; ``problem`` if it is no profile."""
 
     samples: int
     self_samples: Mapping[str, int]
     inclusive_samples: Mapping[str, int]
-    frames: Mapping[str, Frame] = field(default_factory=dict)
+    frames: frozenset[Frame] = frozenset()
     problem: str | None = None
 
 
@@ -295,4 +292,5 @@ def read_folded(data: bytes) -> Folded:
         return Folded(0, {}, {}, problem=f"The folded profile is not UTF-8 at byte {error.start}.")
     except ReceiptError as error:
         return Folded(0, {}, {}, problem=error.problem)
-    return Folded(sum(stacks.values()), *count_by_name(stacks))
+    own, inclusive, _ = count_by_name(stacks)
+    return Folded(sum(stacks.values()), own, inclusive, frozenset().union(*stacks))

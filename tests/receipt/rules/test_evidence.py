@@ -167,6 +167,13 @@ def with_hotspot(**changes: Any) -> Bundle:
     return made.with_profile(hotspots=(replace(spots[0], **changes), *spots[1:]))
 
 
+def without_costs() -> Bundle:
+    made = bundle()
+    assert made.evidence.profile is not None
+    spots = [replace(each, cpu_s_per_token=None) for each in made.evidence.profile.hotspots]
+    return made.with_profile(hotspots=tuple(spots))
+
+
 def with_process(**changes: Any) -> Bundle:
     """The first profiled process has other fields."""
     made = bundle()
@@ -216,6 +223,7 @@ HONEST: dict[str, Make] = {
     "a program with children": lambda: busy(without_cores(program()), 7.0),
     "figures of four digits": lambda: with_metric(bundle(), "load_ms", value=1.00005),
     "a profile of an older version": lambda: bundle().with_profile(nonce=None),
+    "unknown costs": without_costs,
     "another table of categories": lambda: with_hotspot(category="other"),
     "a sequence that ended late": lambda: differing(4, "47"),
     **dict(gpu.HONEST),
@@ -288,7 +296,7 @@ def test_rules_begin_at_their_limits(
 
 def test_a_folded_profile_is_counted_by_leaf_and_by_name_in_a_stack() -> None:
     found = read_folded(b" 1\nf (a.py);g (a.py);f (a.py) 4\nf (a.py);g (a.py) 2\n")
-    frames = {name: Frame(name, "a.py", "python") for name in "fg"}
+    frames = frozenset(Frame(name, "a.py", "python") for name in "fg")
     assert found == Folded(7, {"f": 4, "g": 2}, {"f": 6, "g": 6}, frames)
     line = b";".join(b"%c (a.py)" % each for each in b"abcdefg") + b" 1\n"
     assert "".join(read_folded(line).inclusive_samples) == "abcdefg"
