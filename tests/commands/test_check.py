@@ -197,7 +197,7 @@ def test_a_target_that_moved_says_once_how_to_move_it(repo: Repository) -> None:
     printed = repo.check(5).out
     assert "Keep the old name importable for one change" in repo.sentence()
     assert printed.count("It is missing.") == 1
-    assert "  E_TARGET_NOT_FOUND " in printed  # and what the code means
+    assert "\n  E_TARGET_NOT_FOUND\n" in printed  # its message says what it means
 
 
 def _failed_verdict() -> dict[str, Any]:
