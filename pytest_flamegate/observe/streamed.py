@@ -29,8 +29,8 @@ _MIN_DECODE_PIECES = 3
 _MIN_DECODE_NS = 2_000_000
 _NO_ENVIRONMENT_NS = 20_000_000
 _MOST_LEFT = 0.1
-"""The part of all CPU time that processes which a program left behind may have used unseen. More
-counts as work of the decode: nobody knows when they did it, and it may have been for the answer."""
+"""The part of all CPU time that processes which a program left behind may have used unseen. What is
+more counts as work of the decode: nobody knows when they did it, or what for."""
 _MAX_LAST_OUTPUT_NS = 10_000_000
 """How long the output of a program that has ended may take to be read. Later, a child that it left
 behind writes it, and that the program does not sleep says nothing."""
@@ -388,5 +388,5 @@ def _separate_decode(
     interval = interval or readings[0].interval_to(readings[-1], threads=threads)
     if interval.wall_ns < _MIN_DECODE_NS or interval.cpu_ns == 0:
         return None
-    is_much = left_ns > _MOST_LEFT * (readings[-1].cpu_ns + left_ns)
-    return add_late_work(interval, left_ns) if is_much else interval
+    most_ns = round(_MOST_LEFT * (readings[-1].cpu_ns + left_ns))
+    return add_late_work(interval, max(0, left_ns - most_ns))
