@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NoReturn
@@ -59,6 +59,10 @@ def running() -> Mapping[int, str]:
     return dict(_ROOTS)
 
 
+_LIMIT_OF_LOCKS = 10
+"""``RLIMIT_LOCKS``, which Python does not name, and Linux has not used since version 2.4."""
+
+
 class Child:
     """A started process and the tree below it."""
 
@@ -74,7 +78,7 @@ class Child:
         self.returncode: int | None = None
         self.usage: resource.struct_rusage | None = None
         self.left_cpu_ns = 0
-        """The CPU time of processes that it left behind, known once ``end`` has reaped them."""
+        """The CPU time of tagged processes that it left behind, and that ``end`` has reaped."""
         self.marker = marker
         self._output = output
         self._process = process
@@ -196,21 +200,52 @@ class Child:
         or left behind in its session, or that are in the session of this process.
         """
         with _REGISTERING:
-            others = {os.getsid(0), *_ROOTS} - {self.pid}
+            sessions = {os.getsid(0), *_ROOTS} - {self.pid}
+            others = [marker for pid, marker in _ROOTS.items() if pid != self.pid]
             for pid, session in process_system.find_children().items():
-                if session not in others and pid not in self._before and pid not in _ROOTS:
+                is_known = pid in self._before or pid in _ROOTS or session in sessions
+                if not is_known and not _has_tag(pid, others):
                     self._is_alive(pid)
 
     def _is_alive(self, pid: int) -> bool:
         """Whether ``pid`` is alive; reaps it if it is a dead child of this process."""
         if pid == self.pid:
             return self.poll() is None
+        is_own = _has_tag(pid, [self.marker])
         with contextlib.suppress(ChildProcessError):
             found, _, usage = os.wait4(pid, os.WNOHANG)
             if found == pid:
-                self.left_cpu_ns += int((usage.ru_utime + usage.ru_stime) * 1e9)
+                self.left_cpu_ns += is_own * int((usage.ru_utime + usage.ru_stime) * 1e9)
                 return False
         return process_system.is_alive(pid)
+
+
+@contextlib.contextmanager
+def _tagged(marker: str) -> Iterator[None]:
+    """Tag any process that this one starts meanwhile, and all below it, even if they have ended.
+
+    The tag is an unused limit. Unlike the environment and the session it is known of a zombie, and
+    of a daemon with a session of its own.
+    """
+    before = resource.getrlimit(_LIMIT_OF_LOCKS)
+    with contextlib.suppress(OSError, ValueError):  # a lower hard limit: then there is no tag
+        resource.setrlimit(_LIMIT_OF_LOCKS, (_make_tag(marker), before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(_LIMIT_OF_LOCKS, before)
+
+
+def _has_tag(pid: int, markers: Iterable[str]) -> bool:
+    """Return whether ``pid`` was started with the tag of one of these markers, or below it."""
+    try:
+        return resource.prlimit(pid, _LIMIT_OF_LOCKS)[0] in map(_make_tag, markers)
+    except OSError:
+        return False
+
+
+def _make_tag(marker: str) -> int:
+    return int(marker, 16) >> 4
 
 
 def _read(stream: IO[bytes]) -> bytes:
@@ -244,6 +279,7 @@ def start(
         with (
             _REGISTERING,
             process_system.bound_to_cpu(cpu),
+            _tagged(marker),
             process_system.accept_interrupts(),
         ):
             process = subprocess.Popen(

@@ -28,9 +28,6 @@ _READ_BYTES = 65536
 _MIN_DECODE_PIECES = 3
 _MIN_DECODE_NS = 2_000_000
 _NO_ENVIRONMENT_NS = 20_000_000
-_MOST_LEFT = 0.1
-"""The part of all CPU time that processes which a program left behind may have used unseen. What is
-more counts as work of the decode: nobody knows when they did it, or what for."""
 _MAX_LAST_OUTPUT_NS = 10_000_000
 """How long the output of a program that has ended may take to be read. Later, a child that it left
 behind writes it, and that the program does not sleep says nothing."""
@@ -135,6 +132,9 @@ def run_program(
         child.end()
     readings = [at for _, at in stream.tokens]
     all_sleeps = usage.ru_nvcsw if usage is not None and not wrapped else None
+    decode = None
+    if not stream.started_outside:
+        decode = _separate_decode(readings, workload.threads, all_sleeps)
     counters, total_cpu_ns = stream.counters, 0
     if usage is not None:
         total_cpu_ns = int((usage.ru_utime + usage.ru_stime) * 1e9)
@@ -147,9 +147,6 @@ def run_program(
     # What processes that it left behind used, as far as no reading has it.
     unseen_ns = total_cpu_ns + child.left_cpu_ns - readings[-1].cpu_ns
     left_ns = max(0, min(child.left_cpu_ns, unseen_ns))
-    decode = None
-    if not stream.started_outside:
-        decode = _separate_decode(readings, workload.threads, all_sleeps, left_ns)
     # Accounted at the end for a wrapped program, and one that ended before it could be read.
     if wrapped or readings[-1].cpu_ns == 0:
         interval = Interval(ended_ns - began_ns, total_cpu_ns, None)
@@ -373,12 +370,11 @@ def _whole_interval(
 
 
 def _separate_decode(
-    readings: Sequence[ClockReading], threads: int, all_sleeps: int | None, left_ns: int
+    readings: Sequence[ClockReading], threads: int, all_sleeps: int | None
 ) -> Interval | None:
     """Return the interval from the first token to the last if that is the decode.
 
-    A program that buffers its output has decoded before its first token is read. ``left_ns`` is the
-    CPU time of processes that it left behind.
+    A program that buffers its output has decoded before its first token is read.
     """
     if len({each.at_ns for each in readings}) < min(_MIN_DECODE_PIECES, max(2, len(readings))):
         return None
@@ -386,7 +382,4 @@ def _separate_decode(
     if all_sleeps is not None:
         interval = readings[0].interval_to_if_awake(readings[-1], all_sleeps)
     interval = interval or readings[0].interval_to(readings[-1], threads=threads)
-    if interval.wall_ns < _MIN_DECODE_NS or interval.cpu_ns == 0:
-        return None
-    most_ns = round(_MOST_LEFT * (readings[-1].cpu_ns + left_ns))
-    return add_late_work(interval, max(0, left_ns - most_ns))
+    return interval if interval.wall_ns >= _MIN_DECODE_NS and interval.cpu_ns > 0 else None

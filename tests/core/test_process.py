@@ -197,6 +197,43 @@ def stops(pid: int) -> bool:
     return process_system.read_stat(pid)[0] == b"T"
 
 
+DAEMON = """
+import os, sys, time
+ready, wait = os.pipe()
+if not os.fork():
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.closerange(0, 3)
+    while time.process_time() < 0.3:
+        pass
+    os._exit(0)
+os.wait()
+os.close(wait)
+os.read(ready, 1)  # until the daemon has ended
+print("it ended", flush=True)
+sys.stdin = os.fdopen(int(sys.argv[1]))
+sys.stdin.read()
+"""
+
+
+def test_the_work_of_a_daemon_is_that_of_the_program_that_started_it() -> None:
+    """It left the session, its parents and, as it has ended, its environment."""
+    stop, go = os.pipe()
+    owner = process.start([sys.executable, "-c", DAEMON, str(stop)], pass_fds=[stop])
+    other = process.start([sys.executable, "-c", "pass"])
+    while b"it ended" not in owner.stdout_bytes():
+        time.sleep(0.01)
+    other.wait(20)
+    other.end()
+    os.close(go)
+    owner.wait(20)
+    owner.end()
+    os.close(stop)
+    assert other.left_cpu_ns == 0
+    assert 250_000_000 < owner.left_cpu_ns < 450_000_000
+
+
 def test_what_others_wait_for_is_left_to_them() -> None:
     """A child of somebody else's in this process, dead and not yet waited for."""
     theirs = subprocess.Popen([sys.executable, "-c", "raise SystemExit(7)"])

@@ -293,16 +293,15 @@ os._exit(0)
 """
 
 
-def test_what_a_child_that_is_left_unreaped_computes_is_work_of_the_decode(tmp_path: Path) -> None:
+def test_what_a_child_computes_that_nobody_waits_for_is_work_of_the_program(tmp_path: Path) -> None:
     """The program never sleeps in its decode, and the child is in a session of its own."""
     cpu_ns = []
     for more in (1, 8_000_000):
         code = BESIDE.format(more=more)
         watched = observer(command_workload(tmp_path, code, token_unit="word", max_tokens=20))
         (block,) = watched.run_timed(1).blocks
-        cpu_ns.append((block.interval.cpu_ns, block.judged.cpu_ns))
-    assert cpu_ns[1][0] > cpu_ns[0][0] + 50_000_000
-    assert cpu_ns[1][1] > cpu_ns[0][1] + 50_000_000
+        cpu_ns.append(block.interval.cpu_ns)
+    assert cpu_ns[1] > cpu_ns[0] + 50_000_000
 
 
 def test_the_decode_is_separated_in_all_runs_or_in_none(tmp_path: Path) -> None:
