@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from itertools import chain, count
 from pathlib import Path
 from pkgutil import resolve_name
@@ -17,6 +19,9 @@ from pytest_flamegate.core.errors import ToolError
 if TYPE_CHECKING:
     from pytest_flamegate.child.serve import Generate
 
+_TOOL = "pytest_flamegate"
+_VERSION_FILES = frozenset({"__about__.py", "_version.py", "version.py"})
+_VERSION = re.compile(r"_{0,2}version(?:_tuple)?_{0,2}\s*[:=]", re.IGNORECASE)
 KERNEL_TRACE = "FLAMEGATE_KERNEL_TRACE"
 """The environment variable with the directory for the traces, in the one run that is traced."""
 
@@ -26,8 +31,8 @@ def load_engine(load: dict[str, Any]) -> Generate:
 
     ``load`` may have ``inject``, a function to slow with its extra percent (see ``inject.slow``),
     and ``kernel_trace``, ``torch`` or ``target`` with the directory for its traces. Raises
-    ``ToolError`` ``E_TARGET_NOT_FOUND``, ``E_OTHER_CODE`` if another copy of its package than the
-    directory's was imported, or ``E_NO_LIBRARY`` if torch is to trace and is missing.
+    ``ToolError`` ``E_TARGET_NOT_FOUND``, ``E_OTHER_CODE`` if another copy of a module than the
+    project's was imported, or ``E_NO_LIBRARY`` if torch is to trace and is missing.
     """
     tracer, directory = load.get("kernel_trace", (None, None))
     if directory is not None:
@@ -36,7 +41,7 @@ def load_engine(load: dict[str, Any]) -> Generate:
     own = set(sys.modules)
     target, module = _import_target(load["target"], load["directory"])
     if "checkout" not in load:
-        _require_own_code(load["target"].partition(":")[0].partition(".")[0], load["directory"])
+        _require_own_code(load["directory"])
     if "inject" in load:
         imported = [each for name, each in sys.modules.items() if name not in own]
         target = _slow_function(target, load, [*imported, module])
@@ -65,32 +70,52 @@ def _import_target(target: str, directory: str) -> tuple[Generate, ModuleType]:
     return function, sys.modules[module_name]
 
 
-def _require_own_code(package: str, directory: str) -> None:
-    """Raise ``E_OTHER_CODE`` if a module of ``package`` is an old copy, or that of another clone.
+def _require_own_code(directory: str) -> None:
+    """Raise ``E_OTHER_CODE`` if a module came from another copy than the project's, as an old one.
 
-    The results would be filed under the commit of the directory. A copy of the same source, as a
-    package that was installed from it has, is the same code.
+    The results would be filed under the project's commit. The project is the directory and the
+    repository around it. A copy of the same source, as an installed package has, is the same code.
     """
-    top = Path(directory).resolve()
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if name.partition(".")[0] != package or not str(file).endswith(".py"):
+    place = Path(directory).resolve()
+    top = next((each for each in (place, *place.parents) if (each / ".git").exists()), place)
+    roots = [each / layout for each in dict.fromkeys((place, top)) for layout in ("", "src")]
+    modules = list(sys.modules.items())
+    names = {name.partition(".")[0] for name, _ in modules} - sys.stdlib_module_names - {_TOOL}
+    own = {
+        name
+        for name in names
+        if any((root / each).exists() for root in roots for each in (name, f"{name}.py"))
+    }
+    for name, module in modules:
+        if name.partition(".")[0] not in own or not isinstance(module, ModuleType):
             continue
-        imported = Path(str(file)).resolve()
-        if imported.is_relative_to(top):
-            continue
-        from pytest_flamegate.child.relocation import LAYOUTS
+        # Asked in any other way, a module that is to be loaded late is loaded.
+        file = ModuleType.__getattribute__(module, "__dict__").get("__file__")
+        if isinstance(file, str) and file.endswith(".py"):
+            places = [root.joinpath(*name.split(".")) for root in roots]
+            files = [each.with_name(f"{each.name}.py") for each in places]
+            files += [each / "__init__.py" for each in places]
+            _compare_source(name, Path(file).resolve(), top, files)
 
-        parts = name.split(".")
-        for layout in LAYOUTS:
-            place = top.joinpath(layout, *parts)
-            for own in (place.with_name(f"{place.name}.py"), place / "__init__.py"):
-                if own.is_file() and own.read_bytes() != imported.read_bytes():
-                    raise ToolError(
-                        "E_OTHER_CODE",
-                        f"{name} is imported from {imported}, which differs from {own}: other code "
-                        "than this directory's would be measured.",
-                    )
+
+def _compare_source(name: str, imported: Path, top: Path, sources: Sequence[Path]) -> None:
+    is_installed = not {"site-packages", "dist-packages"}.isdisjoint(imported.parts)
+    if (imported.is_relative_to(top) and not is_installed) or imported.name in _VERSION_FILES:
+        return
+    with suppress(OSError, UnicodeDecodeError):
+        for own in filter(Path.is_file, sources):
+            if _read_code(own) != _read_code(imported):
+                raise ToolError(
+                    "E_OTHER_CODE",
+                    f"{name} is imported from {imported}, which differs from {own}: other code "
+                    "than this directory's would be measured.",
+                )
+
+
+def _read_code(path: Path) -> list[str]:
+    """Return the lines of a file, without those that a build writes the version into."""
+    lines = path.read_text("utf-8").splitlines()
+    return [each for each in lines if not _VERSION.match(each)]
 
 
 def _suggest_function(error: ImportError | AttributeError) -> str:

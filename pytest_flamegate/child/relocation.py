@@ -37,7 +37,7 @@ _ENVIRONMENT = ("pyvenv.cfg", "conda-meta")
 _TOOL = real_path(PACKAGE)
 UNDER_TEST = _TOOL / "child/embedded"
 """The only part of this package that is measured; the rest is the same on both sides."""
-LAYOUTS = ("", "src", "python", "lib")
+_LAYOUTS = ("", "src", "python", "lib")
 """The directories in which a repository keeps its packages."""
 _LINKS = "/build/__editable__."
 
@@ -343,7 +343,7 @@ def _has_source(checkout: Path, installed: Path) -> bool:
         return False
     stem = installed.name.partition(".")[0]  # a compiled module has a longer suffix
     source = installed.relative_to(packages).with_name(f"{stem}.py")
-    return any((checkout / layout / source).is_file() for layout in LAYOUTS)
+    return any((checkout / layout / source).is_file() for layout in _LAYOUTS)
 
 
 def _is_absolute(entry: object) -> bool:

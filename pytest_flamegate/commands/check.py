@@ -338,8 +338,8 @@ def _require_clean(root: Path) -> Commit:
             "Run the check inside a clone of the project's repository.",
         )
     # Artifacts are not counted as files of the code, but an accepted slowdown has to be committed.
-    options = "--porcelain", "-uall", "--ignored", "--", f":(glob)**/{ARTIFACTS}/waivers/**"
-    waived = query(root, "status", *options, timeout_s=SCAN_S)
+    places = f":(glob)**/{ARTIFACTS}/waivers/**"
+    waived = query(root, "status", "--porcelain", "-uall", "--", places, timeout_s=SCAN_S)
     # None if git has failed: what it would have listed is unknown.
     if commit.uncommitted or waived != "":
         changed = [

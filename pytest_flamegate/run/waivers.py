@@ -17,7 +17,7 @@ from msgspec import Meta
 
 from pytest_flamegate.config.workload import parse_toml, read_toml_bytes
 from pytest_flamegate.core.errors import ReceiptError, UsageError
-from pytest_flamegate.core.git import is_ancestor
+from pytest_flamegate.core.git import is_ancestor, query
 from pytest_flamegate.core.json import NonEmpty, Sha256, decode_plain
 from pytest_flamegate.gate.rule import BRICK, CALLS, Signal
 from pytest_flamegate.gate.verdict import Verdict
@@ -231,7 +231,8 @@ def find_excess(
 def read_waivers(directory: Path) -> tuple[Waiver, ...]:
     """Return the waivers in an artifact directory; UsageError ``E_BAD_WAIVER``, ``E_BAD_TOML``.
 
-    A link is an error: who may change its target is not who may change a waiver.
+    A link is an error: who may change its target is not who may change a waiver. So is one that git
+    does not track, or that the index has git skip (``E_UNCOMMITTED``): no reviewer sees it.
     """
     inside = directory / DIRECTORY
     paths = sorted(inside.glob("*.toml"))
@@ -240,6 +241,15 @@ def read_waivers(directory: Path) -> tuple[Waiver, ...]:
             raise UsageError(
                 "E_BAD_WAIVER", f"{path.name} is a link, and waivers are files of their own."
             )
+    listed = (query(inside, "ls-files", "-v", "-z", "--", ".") or "") if paths else ""
+    tracked = {each[2:] for each in listed.split("\0") if each.startswith("H ")}
+    if hidden := [path.name for path in paths if path.name not in tracked]:
+        raise UsageError(
+            "E_UNCOMMITTED",
+            f"The waiver {hidden[0]!a} is in no commit: git ignores it, or the index has git skip "
+            "it.",
+            f"Commit it (git add -f {DIRECTORY}/{hidden[0]}), or remove it.",
+        )
     return tuple(map(read_waiver, paths))
 
 

@@ -1,6 +1,6 @@
 """Targets of the engine python in a process of their own: tokens, errors, and nothing left."""
 
-import importlib
+import importlib.util
 import os
 import sys
 from collections.abc import Iterator
@@ -187,31 +187,58 @@ def test_processes_have_heaps_of_different_layouts() -> None:
     assert all(sum(map(sys.getsizeof, each)) < 20_000_000 for each in kept)
 
 
+SOURCE = "import copied.parts\n\ndef generate(prompt, max_tokens):\n    yield 1\n"
+
+
 @pytest.mark.parametrize(
-    ("layout", "other", "refused"),
+    ("place", "installed", "parts", "refused"),
     [
-        ("src", "", False),
-        ("src", "x = 1\n", True),
-        ("", "x = 1\n", True),
-        ("docs", "x = 1\n", False),
+        ("src", "installed", "x = 1\n", False),
+        ("src", "installed", "x = 2\n", True),
+        (".", "installed", "x = 2\n", True),
+        ("docs", "installed", "x = 2\n", False),
+        ("src", ".venv/site-packages", "x = 2\n", True),
+        # A build writes its version, and git may have other ends of lines.
+        ("src", "installed", "__version__ = '1.2'\r\nx = 1\r\n", False),
     ],
 )
-def test_a_copy_of_the_package_that_differs_from_the_directory_is_not_measured(
-    layout: str, other: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, refused: bool
+@pytest.mark.parametrize("below", ["", "bench"])
+def test_a_copy_of_the_project_that_differs_from_it_is_not_measured(
+    place: str,
+    installed: str,
+    parts: str,
+    below: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    refused: bool,
 ) -> None:
-    """As of an old installation, or an editable one of another clone."""
-    source = "def generate(prompt, max_tokens):\n    yield 1\n"
-    directory, installed = tmp_path / "project", tmp_path / "installed"
-    for place, more in ((directory / layout, ""), (installed, other)):
-        (place / "copied").mkdir(parents=True)
-        (place / "copied/__init__.py").touch()
-        (place / "copied/model.py").write_text(source + more)
-    monkeypatch.setattr(sys, "path", [str(installed), *sys.path])
+    """As of an old installation, or an editable one of another clone; the target imports it."""
+    top = tmp_path / "project"
+    (top / ".git").mkdir(parents=True)
+    (top / below).mkdir(exist_ok=True)
+    (top / below / "gates.py").write_text("from copied.model import generate\n")
+    for directory, own in ((top / place, "x = 1\n"), (top / installed, parts)):
+        (directory / "copied").mkdir(parents=True)
+        (directory / "copied/__init__.py").touch()
+        (directory / "copied/_version.py").write_text(f"place = {str(directory)!r}\n")
+        (directory / "copied/model.py").write_text(SOURCE)
+        (directory / "copied/parts.py").write_bytes(b"import copied._version\n" + own.encode())
+    copy = top / installed
+    if installed == "installed":
+        copy = copy.rename(tmp_path / "installed")
+    monkeypatch.setattr(sys, "path", [str(copy), *sys.path])
     monkeypatch.setattr(sys, "modules", dict(sys.modules))
     importlib.import_module("copied.model")
-    load = {"target": "copied.model:generate", "directory": str(directory)}
+    late = importlib.util.spec_from_file_location("copied.late", top / "copied/late.py")
+    assert late is not None
+    assert late.loader is not None
+    late.loader = importlib.util.LazyLoader(late.loader)
+    sys.modules["copied.late"] = importlib.util.module_from_spec(late)
+    late.loader.exec_module(sys.modules["copied.late"])  # not before something asks for it
+    load = {"target": "gates:generate", "directory": str(top / below)}
     if not refused:
         assert [*load_engine(load)("", 1)] == [1]
         return
-    with pytest.raises(ToolError, match=r"E_OTHER_CODE.*installed/copied/model\.py, which differs"):
+    with pytest.raises(ToolError, match=r"E_OTHER_CODE.*copied/parts\.py, which differs"):
         load_engine(load)

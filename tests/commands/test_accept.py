@@ -100,9 +100,15 @@ def test_a_slowdown_is_accepted_in_the_change_that_brings_its_waiver(
         assert "E_BAD_WAIVER" in repo.check(2, base="HEAD~3").err
 
 
-def test_a_waiver_that_git_ignores_is_in_no_commit(repo: Repository) -> None:
-    (repo.path / ".gitignore").write_text(".flamegate\n")
+@pytest.mark.parametrize("place", [".flamegate", "perf"])
+def test_a_waiver_that_git_ignores_is_in_no_commit(repo: Repository, place: str) -> None:
+    (repo.path / ".gitignore").write_text(f"{place}\nbuild/\n")
+    (repo.path / "pytest.ini").write_text(f"[pytest]\nflamegate_dir = {place}\n")
     base = repo.declare()
+    # A clone in an ignored directory, as builds make them, is none of the commit's files.
+    clone = repo.path / "build/dep"
+    clone.mkdir(parents=True)
+    repo.git("init", "-q", str(clone))
     repo.world.token_ns = SLOWER_NS
     (repo.path / "other.py").write_text("")
     repo.git("add", "other.py")
@@ -110,8 +116,12 @@ def test_a_waiver_that_git_ignores_is_in_no_commit(repo: Repository) -> None:
     repo.check(1, base=base)
     repo.run(0, *ACCEPT)
     printed = repo.check(2, base=base).err
-    assert "E_UNCOMMITTED" in printed
-    assert ".flamegate/waivers/toy" in printed
+    assert "E_UNCOMMITTED: The waiver 'toy" in printed
+    repo.git("add", "-f", f"{place}/waivers")
+    repo.git("commit", "-qm", "accepted")
+    repo.check(0, base=base)
+    repo.git("update-index", "--assume-unchanged", *repo.git("ls-files", place).split())
+    assert "E_UNCOMMITTED" in repo.check(2, base=base).err
 
 
 def test_a_waiver_of_a_slowdown_of_the_base_accepts_no_other_one(repo: Repository) -> None:
