@@ -152,23 +152,20 @@ def _find_commit(name: str, repository: Path | None) -> str:
 
     Raises ``UsageError`` ``E_BAD_OPTION`` for a name that git cannot resolve there.
     """
-    if _HASH.fullmatch(name):
-        return name
+    found = None if repository is None else git.resolve(repository, name)
+    if found is not None or _HASH.fullmatch(name):
+        return found or name
     if repository is None:
         raise errors.UsageError(
             "E_BAD_OPTION",
             f"--commit is {name!r}, and a receipt names its commit by the hash.",
             "Give the hash (git rev-parse HEAD), or add --repository DIR, which knows the name.",
         )
-    found = git.resolve(repository, name)
-    if found is None:
-        raise errors.UsageError(
-            "E_BAD_OPTION",
-            f"--commit is {name!r}, which names no commit of the repository at "
-            f"{str(repository)!a}.",
-            "Give the full hash.",
-        )
-    return found
+    raise errors.UsageError(
+        "E_BAD_OPTION",
+        f"--commit is {name!r}, which names no commit of the repository at {str(repository)!a}.",
+        "Give the full hash.",
+    )
 
 
 def _require_verdict(answer: ReceiptAnswer) -> ReceiptAnswer:

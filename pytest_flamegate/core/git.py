@@ -7,6 +7,7 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -96,8 +97,11 @@ def read_commit(directory: Path) -> Commit | None:
 
 def list_uncommitted(directory: Path) -> list[str] | None:
     """Return the files that differ, as ``git status`` shows them; None if git fails."""
-    # A committed .gitmodules may say that git ignores what changed in a submodule.
-    options = ("--porcelain", "-uall", "--ignore-submodules=none")
+    options = ["--porcelain", "-uall"]
+    with suppress(OSError):
+        # It may say that git ignores what changed in a submodule. New files there are products.
+        if b"ignore" in ((find_top(directory) or directory) / ".gitmodules").read_bytes():
+            options.append("--ignore-submodules=untracked")
     status = query(directory, "status", *options, "--", ":/", _NOT_OURS, timeout_s=SCAN_S)
     if status is None:
         return None

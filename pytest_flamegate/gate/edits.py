@@ -24,17 +24,16 @@ _HASHED = re.compile(rf"#.*|{_WORDS}")
 _SLASHED = re.compile(rf"//.*|/\*.*?\*/|{_WORDS}")
 _INDENTED = (".mojo", ".pxd", ".pxi", ".py", ".pyi", ".pyx")
 """Files whose indentation is part of the code, and whose comments begin with ``#``."""
-_SLASHES = re.compile(
-    r".*\.(?:c|cc|cl|comp|cpp|cs|cu|cuh|cxx|d|glsl|go|h|hh|hpp|hxx|inl|java|jsx?|kt|metal|mjs|mm?|rs"
-    r"|scala|swift|tsx?|zig)"
-)
-"""Files whose comments begin with ``//``. It divides in others, whose comments count as code."""
+_NO_SLASHES = re.compile(r".*\.(?:ex|exs|f|f\d\d|hs|jl|lua|ml|nim|pl|r|rb|sh|sql)", re.IGNORECASE)
+"""Files in which ``//`` begins no comment. Their comments count as code."""
 _NO_TYPES = re.compile(
     r"and|assert|await|case|catch|co_await|co_return|co_yield|default|defer|del|do|elif|else|elsif"
     r"|except|exec|from|go|if|import|in|is|match|new|not|or|print|raise|range|return|select|sizeof"
     r"|switch|then|throw|try|typeof|unless|until|when|while|with|yield"
 )
 """Words before a name that is used; any other word before a name declares it."""
+_NAMES = frozenset({"match", "range", "select"})
+"""Those that name a variable in most languages."""
 _TYPES = re.compile(r"char|double|float|int|long|short|signed|unsigned|void|\w+_t")
 """Words before a star that declares a pointer, and multiplies nothing."""
 _LOOPS = frozenset({"for", "while", "loop", "do"})
@@ -220,7 +219,7 @@ def _tokenize(line: str, file: str) -> _Tokens:
     pattern, comment = _PLAIN, tuple[str, ...]()
     if is_indented:
         pattern, comment = _HASHED, ("#",)
-    elif _SLASHES.fullmatch(file):
+    elif not _NO_SLASHES.fullmatch(file):
         pattern, comment = _SLASHED, ("//", "/*")
     tokens = tuple(each for each in pattern.findall(line) if not each.startswith(comment))
     if tokens and is_indented:
@@ -279,11 +278,11 @@ def _is_declaration(tokens: _Tokens, index: int) -> bool:
         return is_first and (_TYPES.fullmatch(word) is not None or "const" in (earlier, word))
     if before in ("(", ","):
         return any(word in ("def", "fn") for word in tokens[:3])
-    return _is_name(before)
+    return _is_name(before) and before not in _NAMES
 
 
 def _is_name(token: str) -> bool:
-    return token.isidentifier() and not _NO_TYPES.fullmatch(token)
+    return token.isidentifier() and (token in _NAMES or not _NO_TYPES.fullmatch(token))
 
 
 def _find_renames(pieces: Sequence[_Piece]) -> _Renames:

@@ -35,6 +35,8 @@ from pytest_flamegate.run.stages import Call
 
 _RESULTS = pytest.StashKey[list[present.ResultView]]()
 _IS_GATED = pytest.StashKey[bool]()
+_PROPERTIES = pytest.StashKey[list[tuple[str, object]]]()
+"""What this plugin added to the properties of a test."""
 _MARKER_ERROR = pytest.StashKey[str]()
 _FAILED = "Failed: "
 
@@ -173,10 +175,9 @@ class Gatekeeper:
         """Fail a test on a worker whose marker has an error."""
         item.stash[_IS_GATED] = False
         # Those of an attempt before a rerun.
-        others = [
-            each for each in item.user_properties if not str(each[0]).startswith("flamegate_")
-        ]
-        item.user_properties[:] = others
+        for each in item.stash.get(_PROPERTIES, []):
+            item.user_properties.remove(each)
+        item.stash[_PROPERTIES] = []
         if error := item.stash.get(_MARKER_ERROR, None):
             pytest.fail(error, pytrace=False)
 
@@ -220,7 +221,9 @@ class Gatekeeper:
         sources = {each.name: each.source for each in self.selection.declarations.workloads}
         view = replace(view, is_declared=sources.get(workload.name) == workload.source)
         item.stash.setdefault(_RESULTS, []).append(view)
-        item.user_properties += list_properties(workload.name, outcome.verdict)
+        properties = list_properties(workload.name, outcome.verdict)
+        item.user_properties += properties
+        item.stash[_PROPERTIES] += properties
         if outcome.fails:
             pytest.fail(view.section, pytrace=False)
         return outcome

@@ -198,6 +198,10 @@ def test_a_trap_in_one_job_is_found(
         block("set +e", "cat a", "set -eu", "python3 -m pytest_flamegate check --base b"),
         block("set -e", "flamegate check") + "        shell: bash {0}\n",
         block("uv run --extra gpu --frozen flamegate check --base b"),
+        block("(cd srv && exec ./server) &", "flamegate check"),
+        block('sh -c "cd srv && exec ./server" &', "flamegate check"),
+        block("exec ./server &", "flamegate check"),
+        block("kill $(cat pid) ; echo $$", "flamegate check"),
         block("exec 2>&1", "exec  > log", "shopt -so pipefail", "kill $PID", "flamegate check"),
         "      - if: github.event.pull_request.head.repo.full_name != github.repository\n"
         "        uses: actions/checkout@v6.0.1-rc.1\n"

@@ -109,6 +109,8 @@ def test_a_changed_submodule_is_uncommitted_whatever_git_is_to_ignore(tmp_path: 
     git(project, "add", ".")
     git(project, "commit", "-qm", "kernels")
     assert commit_at(project).uncommitted == 0
+    write(project, {"kernels/gemv.so": "a product\n"})
+    assert commit_at(project).uncommitted == 0
     write(project, {"kernels/gemv.c": "2\n"})
     assert commit_at(project).uncommitted == 1
 

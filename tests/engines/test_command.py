@@ -70,6 +70,7 @@ BAD_OPTIONS = [
     ("command = []", "E_BAD_VALUE", "command"),
     ("token_unit = 'page'", "E_BAD_VALUE", "page"),
     ("command = ['x', '{Prompt}']", "E_BAD_VALUE", "unknown placeholder {Prompt}"),
+    ("command = ['x', '{max-tokens}']", "E_BAD_VALUE", "unknown placeholder {max-tokens}"),
     ("prompts = ['p', 'q']\ncommand = ['x', '${HOME}']", "E_BAD_VALUE", ":4.* no {prompt}"),
     ('prompt = "a\\u0000b"', "E_BAD_PROMPT", "NUL"),
 ]

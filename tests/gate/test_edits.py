@@ -172,6 +172,7 @@ def test_only_lines_that_do_something_else_are_changed(
         ("a.py", "def fast(n):", False),
         ("a.pyx", "cdef float *fast(int n):", False),
         # Two slashes divide, or begin a comment.
+        ("a.tpp", "x += 1 // fast(n)", False),
         ("a.lua", "return n // fast(n)", True),
         ("a.pxd", "return n // fast(n)", True),
         ("a.rs", "x += 1 // fast(n)", False),
