@@ -19,9 +19,12 @@ from pytest_flamegate.core.errors import ToolError
 if TYPE_CHECKING:
     from pytest_flamegate.child.serve import Generate
 
-_TOOL = "pytest_flamegate"
+_LONGEST_NAME = 200
+_NOT_OWN = frozenset({"__main__", "pytest_flamegate"})
 _VERSION_FILES = frozenset({"__about__.py", "_version.py", "version.py"})
-_VERSION = re.compile(r"_{0,2}version(?:_tuple)?_{0,2}\s*[:=]", re.IGNORECASE)
+_VERSION = re.compile(
+    r"\w*(?:version|commit|revision|build_?date)\w*\s*(?::[^=]*)?=(?!=)|\s*$", re.IGNORECASE
+)
 KERNEL_TRACE = "FLAMEGATE_KERNEL_TRACE"
 """The environment variable with the directory for the traces, in the one run that is traced."""
 
@@ -78,13 +81,15 @@ def _require_own_code(directory: str) -> None:
     """
     place = Path(directory).resolve()
     top = next((each for each in (place, *place.parents) if (each / ".git").exists()), place)
-    roots = [each / layout for each in dict.fromkeys((place, top)) for layout in ("", "src")]
+    roots = [place, *dict.fromkeys((place / "src", top / "src"))]
     modules = list(sys.modules.items())
-    names = {name.partition(".")[0] for name, _ in modules} - sys.stdlib_module_names - {_TOOL}
+    names = {name.partition(".")[0] for name, _ in modules} - sys.stdlib_module_names - _NOT_OWN
     own = {
         name
         for name in names
-        if any((root / each).exists() for root in roots for each in (name, f"{name}.py"))
+        if name.isidentifier()
+        and len(name) < _LONGEST_NAME
+        and any((root / each).exists() for root in roots for each in (name, f"{name}.py"))
     }
     for name, module in modules:
         if name.partition(".")[0] not in own or not isinstance(module, ModuleType):
@@ -113,7 +118,7 @@ def _compare_source(name: str, imported: Path, top: Path, sources: Sequence[Path
 
 
 def _read_code(path: Path) -> list[str]:
-    """Return the lines of a file, without those that a build writes the version into."""
+    """Return the lines of a file but empty ones and those that a build writes versions into."""
     lines = path.read_text("utf-8").splitlines()
     return [each for each in lines if not _VERSION.match(each)]
 

@@ -50,7 +50,7 @@ _ERREXIT_SHELL = re.compile(r"|bash|sh|(?:bash|sh)\s.*(?<=\s)-[a-z]*e[a-z]*\s.*"
 _LEAVES = re.compile(
     rf"{_COMMAND}(?:trap\b|(?:exit|return)\b(?!\s+[1-9]))"
     # Not in a subshell, in quotes or in the background.
-    r"|^(?:[^'\"(]*[;&|])?\s*(?:exec\s+(?=\S)(?!\S*[<>]|.*&\s*$)|kill\s+(?:-\S+\s+)*\$\$(?:[\s;]|$)"
+    r"|^(?:[^'\"(]*[;&|])?\s*(?:exec\s+(?:--\s+)?(?=[^\s-])(?!\S*[<>]|.*&\s*$)|kill\s+(?:-(?!0\s)\S+\s+)*\$\$(?:[\s;]|$)"
     r"|(?:function\s+)?flamegate\s*\(|function\s+flamegate\b|alias\s.*\bflamegate=)"
 )
 """A line after which the check does not run, is another command, or does not give the exit code."""

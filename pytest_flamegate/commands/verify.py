@@ -33,6 +33,8 @@ if TYPE_CHECKING:  # heavy, and needed only for a replay
 
 _SOURCE_REF = "refs/heads/main"
 _HASH = re.compile("[0-9a-f]{1,64}")
+_SHORTEST = 7
+"""Digits of a hash; a shorter name may be that of a tag."""
 _REPLAY_OPTIONS = ("replay_untrusted", "model", "budget", "config")
 
 
@@ -153,8 +155,10 @@ def _find_commit(name: str, repository: Path | None) -> str:
     Raises ``UsageError`` ``E_BAD_OPTION`` for a name that git cannot resolve there.
     """
     found = None if repository is None else git.resolve(repository, name)
-    if found is not None or _HASH.fullmatch(name):
-        return found or name
+    if _HASH.fullmatch(name.lower()) and not (found and len(name) < _SHORTEST):
+        return name.lower()  # no branch or tag of that name
+    if found is not None:
+        return found
     if repository is None:
         raise errors.UsageError(
             "E_BAD_OPTION",

@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, NoReturn
@@ -78,11 +78,12 @@ class Child:
         self.returncode: int | None = None
         self.usage: resource.struct_rusage | None = None
         self.left_cpu_ns = 0
-        """The CPU time of tagged processes that it left behind, and that ``end`` has reaped."""
+        """The CPU time of processes that it left behind, as far as ``end`` knows and reaps them."""
         self.marker = marker
         self._output = output
         self._process = process
         self._before = before
+        self._own = set[int]()
         self._closed = False
         _ROOTS[pid] = marker
 
@@ -180,6 +181,7 @@ class Child:
         # One scan can miss an orphan of that very moment.
         while empty < _EMPTY_SCANS:
             known |= process_system.find_members(self.pid, self.marker)
+            self._own |= known
             known = {pid for pid in known if self._is_alive(pid)}
             if not known:
                 empty += 1
@@ -205,13 +207,14 @@ class Child:
             for pid, session in process_system.find_children().items():
                 is_known = pid in self._before or pid in _ROOTS or session in sessions
                 if not is_known and not _has_tag(pid, others):
+                    self._own |= {pid} if session == self.pid else set()
                     self._is_alive(pid)
 
     def _is_alive(self, pid: int) -> bool:
         """Whether ``pid`` is alive; reaps it if it is a dead child of this process."""
         if pid == self.pid:
             return self.poll() is None
-        is_own = _has_tag(pid, [self.marker])
+        is_own = pid in self._own or _has_tag(pid, [self.marker])
         with contextlib.suppress(ChildProcessError):
             found, _, usage = os.wait4(pid, os.WNOHANG)
             if found == pid:
@@ -220,20 +223,14 @@ class Child:
         return process_system.is_alive(pid)
 
 
-@contextlib.contextmanager
-def _tagged(marker: str) -> Iterator[None]:
-    """Tag any process that this one starts meanwhile, and all below it, even if they have ended.
+def _tag(pid: int, marker: str) -> None:
+    """Tag a process that was just started, and so all below it, even if they have ended.
 
     The tag is an unused limit. Unlike the environment and the session it is known of a zombie, and
-    of a daemon with a session of its own.
+    of a daemon with a session of its own. Some sandboxes allow none.
     """
-    before = resource.getrlimit(_LIMIT_OF_LOCKS)
-    with contextlib.suppress(OSError, ValueError):  # a lower hard limit: then there is no tag
-        resource.setrlimit(_LIMIT_OF_LOCKS, (_make_tag(marker), before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(_LIMIT_OF_LOCKS, before)
+    with contextlib.suppress(OSError, ValueError):
+        resource.prlimit(pid, _LIMIT_OF_LOCKS, (_make_tag(marker), _make_tag(marker)))
 
 
 def _has_tag(pid: int, markers: Iterable[str]) -> bool:
@@ -279,7 +276,6 @@ def start(
         with (
             _REGISTERING,
             process_system.bound_to_cpu(cpu),
-            _tagged(marker),
             process_system.accept_interrupts(),
         ):
             process = subprocess.Popen(
@@ -293,6 +289,7 @@ def start(
                 pass_fds=tuple(pass_fds),
                 start_new_session=True,
             )
+            _tag(process.pid, marker)
             return Child(process.pid, marker, output, before, process)
     except (OSError, ValueError) as error:
         place = f" in {str(cwd)!a}" if cwd and getattr(error, "filename", None) == cwd else ""

@@ -176,8 +176,8 @@ class Engine:
 
 
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
-_BRACED = re.compile(r"(?<!\$)\{([A-Za-z_-]+)\}")
-"""May be a misspelt placeholder, as ``{Prompt}`` or ``{max-tokens}``."""
+_BRACED = re.compile(r"(?:--?[\w-]+=)?\{([A-Za-z_-]+)\}")
+"""An argument that may be a misspelt placeholder, as ``{Prompt}`` or ``{max-tokens}``."""
 
 
 def find_placeholders(argv: Sequence[str]) -> set[str]:
@@ -187,9 +187,9 @@ def find_placeholders(argv: Sequence[str]) -> set[str]:
 
 def check_placeholders(argv: Sequence[str], known: Sequence[str], key: str) -> None:
     """Raise ``UsageError`` ``E_BAD_VALUE`` for a placeholder that is not ``known``."""
-    misspelt = _BRACED.findall(" ".join(argv))
     found = find_placeholders(argv)
-    found |= {each for each in misspelt if each.lower().replace("-", "_") in known}
+    braced = {match[1] for match in map(_BRACED.fullmatch, argv) if match}
+    found |= {each for each in braced if each.lower().replace("-", "_") in known}
     if unknown := sorted(found - set(known)):
         raise DeclarationError(
             f"{key} has the unknown placeholder {{{unknown[0]}}}.",

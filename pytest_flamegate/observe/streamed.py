@@ -27,7 +27,7 @@ TimedToken = tuple[str, ClockReading]
 _READ_BYTES = 65536
 _MIN_DECODE_PIECES = 3
 _MIN_DECODE_NS = 2_000_000
-_NO_ENVIRONMENT_NS = 20_000_000
+_FIRST_READINGS = 40
 _MAX_LAST_OUTPUT_NS = 10_000_000
 """How long the output of a program that has ended may take to be read. Later, a child that it left
 behind writes it, and that the program does not sleep says nothing."""
@@ -237,12 +237,8 @@ class _OutputStream:
         # The engine reports its count only at the end; until then tokens are bytes.
         self.counts_bytes = reader.unit == base.UNIT
         self.counters = clocks.ProcessCounters()
-        # A script may set variables before it turns into the program, so they are read again. For
-        # an instant of its start a process has none.
-        self.effective: Mapping[str, str] = {}
-        until_ns = time.monotonic_ns() + _NO_ENVIRONMENT_NS
-        while not self.effective and time.monotonic_ns() < until_ns:
-            self.effective = engine_process.read_variables(child.pid, workload)
+        # A script may set variables before it turns into the program, so they are read again.
+        self.effective = engine_process.read_variables(child.pid, workload)
         self.pid = child.pid
         self.started_ticks = clocks.read_start_ticks(child.pid)
         self.started_outside = False
@@ -261,6 +257,11 @@ class _OutputStream:
     def read_all(self, fd: int, began_ns: int) -> None:
         """Read to the end of the output."""
         latest = ClockReading(began_ns, 0, None)
+        # For an instant of its start a process has no variables.
+        for _ in range(_FIRST_READINGS):
+            if self.effective or wait_readable(fd, 0.0005):
+                break
+            self.effective = engine_process.read_variables(self.pid, self._workload)
         while True:
             left_s = self._workload.timeout_s - (time.monotonic_ns() - began_ns) / 1e9
             if left_s <= 0:

@@ -175,8 +175,9 @@ class Gatekeeper:
         """Fail a test on a worker whose marker has an error."""
         item.stash[_IS_GATED] = False
         # Those of an attempt before a rerun.
-        for each in item.stash.get(_PROPERTIES, []):
-            item.user_properties.remove(each)
+        old = item.stash.get(_PROPERTIES, [])
+        kept = [each for each in item.user_properties if not any(each is one for one in old)]
+        item.user_properties[:] = kept
         item.stash[_PROPERTIES] = []
         if error := item.stash.get(_MARKER_ERROR, None):
             pytest.fail(error, pytrace=False)

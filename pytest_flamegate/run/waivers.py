@@ -6,6 +6,7 @@ is part of the change, so the reviewer of the change accepts it too.
 """
 
 import math
+import os
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -246,9 +247,9 @@ def read_waivers(directory: Path) -> tuple[Waiver, ...]:
     if hidden := [path.name for path in paths if path.name not in tracked]:
         raise UsageError(
             "E_UNCOMMITTED",
-            f"The waiver {hidden[0]!a} is in no commit: git ignores it, or the index has git skip "
-            "it.",
-            f"Commit it (git add -f {DIRECTORY}/{hidden[0]}), or remove it.",
+            f"The waiver {hidden[0]!a} is in no commit: git does not track it, or the index has "
+            "git skip it.",
+            f"Commit it (git add -f {os.path.relpath(inside / hidden[0])}), or remove it.",
         )
     return tuple(map(read_waiver, paths))
 

@@ -4,6 +4,7 @@
 """
 
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -232,6 +233,18 @@ def test_the_work_of_a_daemon_is_that_of_the_program_that_started_it() -> None:
     os.close(stop)
     assert other.left_cpu_ns == 0
     assert 250_000_000 < owner.left_cpu_ns < 450_000_000
+
+
+def test_a_sandbox_that_allows_no_tag_runs_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    for name in ("setrlimit", "prlimit"):
+        monkeypatch.setattr(resource, name, refuse)
+    child = process.start([sys.executable, "-c", ORPHAN, os.devnull])
+    assert child.wait(20) == 0
+    child.end()
+    assert child.left_cpu_ns > 0  # what is left was found by its mark
 
 
 def test_what_others_wait_for_is_left_to_them() -> None:
